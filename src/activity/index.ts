@@ -1,0 +1,81 @@
+/**
+ * What an author of pinned activities sees: {@link currentSession}, {@link currentWorker} and {@link progress}.
+ *
+ * The executor provides the values (see `provider.ts`); nothing here talks to Temporal except the heartbeat.
+ *
+ * @module
+ */
+import { heartbeat } from '@temporalio/activity';
+import { AtlasError } from '../contract/errors.js';
+import type { Progress } from '../contract/progress.js';
+import { provided } from './provider.js';
+
+export type { Progress } from '../contract/progress.js';
+
+/** The worker that runs the activity. */
+export interface CurrentWorker {
+  /** Such as `worker-7`. */
+  readonly name: string;
+  readonly fleet: string;
+  /** The worker's unique task queue, by which a workflow reaches this worker again (see `workerActivities`). */
+  readonly queue: string;
+  /** What the worker advertises. */
+  readonly capabilities: readonly string[];
+  /**
+   * A directory on this worker that outlives sessions. The daemon deletes an entry of it that was not modified for a
+   * day (`--keep`).
+   */
+  readonly keptDirectory: string;
+}
+
+/** The session that the running activity is pinned to. */
+export interface CurrentSession {
+  /** Unique within the workflow run. */
+  readonly id: string;
+  readonly workflowId: string;
+  readonly runId: string;
+  /** What the session asked for; a subset of what the worker advertises. */
+  readonly capabilities: readonly string[];
+  /** A directory of this session alone. It is deleted when the session ends. */
+  readonly scratchDirectory: string;
+  /** Aborts when the activity is cancelled or the session is released or lost. The reason is an error with a code. */
+  readonly signal: AbortSignal;
+  readonly worker: CurrentWorker;
+}
+
+/**
+ * The session that the running activity is pinned to.
+ *
+ * @throws {@link AtlasError} `NotInSession` outside an activity called through `session.proxyActivities()`.
+ */
+export function currentSession(): CurrentSession {
+  const session = provided()?.session;
+  if (session === undefined) {
+    throw new AtlasError(
+      'NotInSession',
+      'currentSession() was called outside an activity that is pinned to a session.',
+    );
+  }
+  return session;
+}
+
+/**
+ * The worker that runs the activity, for pinned and for pooled activities.
+ *
+ * @throws {@link AtlasError} `NotInWorker` outside an activity run by atlasd.
+ */
+export function currentWorker(): CurrentWorker {
+  const worker = provided()?.worker;
+  if (worker === undefined) {
+    throw new AtlasError('NotInWorker', 'currentWorker() was called outside an activity run by atlasd.');
+  }
+  return worker;
+}
+
+/**
+ * Reports how far the running activity is, as its heartbeat. `atlas run` and `atlas sessions ls` show it.
+ * The executor heartbeats by itself between two calls, and repeats the last report.
+ */
+export function progress(report: Progress): void {
+  heartbeat(report);
+}

@@ -1,0 +1,87 @@
+/**
+ * What the fleet knows of its workers: the registration a daemon sends, and the snapshot its presence heartbeat carries.
+ * These records are what `atlas workers ls -o json` and `atlas sessions ls -o json` print. Imports nothing.
+ */
+
+export const WORKER_WORKFLOW_TYPE = 'atlasWorker';
+export const REGISTER_UPDATE = 'atlas:register';
+export const STOPPED_UPDATE = 'atlas:stopped';
+export const WORKER_STATE_QUERY = 'atlas:worker';
+
+/** A worker that sends no presence for this long is lost. */
+export const PRESENCE_TTL_MS = 6_000;
+/** How often presence is sent. */
+export const PRESENCE_INTERVAL_MS = 2_000;
+
+/** Who a daemon is; fixed for one start of it. */
+export interface WorkerIdentity {
+  readonly name: string;
+  readonly instance: string;
+  /** New at every start of the daemon. */
+  readonly nonce: string;
+  readonly fleet: string;
+  readonly queue: string;
+  readonly controlQueue: string;
+  readonly capabilities: readonly string[];
+  readonly maxSessions: number;
+  readonly version: string;
+  readonly host: string;
+  readonly pid: number;
+  readonly machineId: string;
+  readonly bootId: string;
+  readonly presenceTtlMs: number;
+  /** Milliseconds since the epoch, by the clock of the host. */
+  readonly startedAtMs: number;
+}
+
+/** The state that the workflow of a worker holds. `stale` is never held: it is what a client sees between heartbeats. */
+export type HeldWorkerState = 'registering' | 'ready' | 'lost' | 'stopped';
+
+/** Memo of the workflow of a worker: the coarse state, upserted on transitions only. */
+export interface WorkerMemo {
+  readonly state: HeldWorkerState;
+  readonly identity: WorkerIdentity;
+  readonly changedAtMs: number;
+  /** The last snapshot of a worker that was lost. */
+  readonly lastSnapshot?: PresenceSnapshot;
+}
+
+export interface PinnedAttemptSnapshot {
+  readonly activity: string;
+  readonly activityId: string;
+  readonly attempt: number;
+  readonly startedAtMs: number;
+}
+
+export type SessionState = 'granting' | 'held' | 'releasing';
+
+export interface SessionSnapshot {
+  readonly session: string;
+  readonly epoch: number;
+  readonly state: SessionState;
+  readonly workflowId: string;
+  readonly runId: string;
+  readonly workflowType: string;
+  readonly capabilities: readonly string[];
+  readonly grantedAtMs: number;
+  readonly expiresAtMs: number;
+  readonly attempts: readonly PinnedAttemptSnapshot[];
+}
+
+export type ExecutorState = 'starting' | 'ready' | 'down';
+
+export interface PresenceSnapshot {
+  readonly v: 1;
+  readonly sentAtMs: number;
+  readonly stopping: boolean;
+  readonly sessions: readonly SessionSnapshot[];
+  readonly slots: { readonly used: number; readonly cap: number };
+  readonly executor: {
+    readonly state: ExecutorState;
+    readonly pid: number | null;
+    readonly incarnation: string | null;
+    readonly restarts: number;
+  };
+  readonly disk: { readonly freeBytes: number; readonly totalBytes: number } | null;
+  readonly load1: number;
+}

@@ -1,0 +1,2 @@
+/** Placeholder signature until the owner lands; see the exports below. */
+export {};
