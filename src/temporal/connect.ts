@@ -4,7 +4,7 @@
  * Owns reading the profile (the same files and `TEMPORAL_*` variables as Temporal's own command), the bounds of a
  * connection and the mapping of its errors to the catalogue. Loads the Temporal packages only when they are used.
  */
-import { connect as connectTcp } from 'node:net';
+import { connect as connectTcp, isIP } from 'node:net';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { connect as connectTls, type ConnectionOptions as TlsOptions } from 'node:tls';
@@ -401,7 +401,7 @@ async function explainFailure(error: unknown, profile: ConnectionProfile, timeou
     if (tls !== undefined) {
       return new AtlasError(
         'ServerRefused',
-        `The TLS connection to the Temporal server at ${profile.address} fails: ${tls.message}`,
+        `The TLS connection to the Temporal server at ${profile.address} fails: ${tlsReason(tls)}`,
         {
           cause: error,
           next: 'Check the TLS settings of the profile: the CA, the certificate and its key, the server name; TEMPORAL_TLS=false for a server without TLS.',
@@ -416,13 +416,20 @@ async function explainFailure(error: unknown, profile: ConnectionProfile, timeou
   );
 }
 
-/** Rejects when the operating system says at once that nobody listens or that the name does not exist. */
+/**
+ * Rejects when it is known at once that waiting is no use: nobody listens, the name does not exist, the two ends do
+ * not agree about TLS. Never resolves.
+ */
 function rejectWhenRefused(profile: ConnectionProfile): Promise<never> {
   return new Promise((_, reject) => {
     if (usesProxy(profile)) return;
-    void probe(profile, false).then((error) => {
-      if (error?.code === 'ECONNREFUSED' || error?.code === 'ENOTFOUND') reject(error);
-    });
+    void (async () => {
+      const tcp = await probe(profile, false);
+      if (tcp?.code === 'ECONNREFUSED' || tcp?.code === 'ENOTFOUND') reject(tcp);
+      if (tcp !== undefined || profile.tls === false) return;
+      const tls = await probe(profile, true);
+      if (tls !== undefined && tls.code !== 'ETIMEDOUT' && tls.code !== 'ECONNRESET') reject(tls);
+    })();
   });
 }
 
@@ -455,7 +462,8 @@ function tlsOptions(profile: ConnectionProfile, host: string, port: number): Tls
   return {
     host,
     port,
-    servername: config.serverNameOverride ?? host,
+    // An IP address is not a server name; gRPC checks the certificate against it all the same.
+    servername: config.serverNameOverride ?? (isIP(host) === 0 ? host : ''),
     ALPNProtocols: ['h2'],
     ...(config.serverRootCACertificate ? { ca: Buffer.from(config.serverRootCACertificate) } : {}),
     ...(config.clientCertPair
@@ -469,6 +477,12 @@ function usesProxy(profile: ConnectionProfile): boolean {
   const { host } = splitAddress(profile.address);
   if (/^(localhost|127\.|::1$)/.test(host)) return false;
   return ['grpc_proxy', 'https_proxy', 'http_proxy'].some((name) => Boolean(process.env[name]));
+}
+
+/** OpenSSL's messages are for its authors; its `reason` is for people. */
+function tlsReason(error: NodeJS.ErrnoException & { reason?: unknown }): string {
+  if (error.code === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'the server does not speak TLS';
+  return typeof error.reason === 'string' ? error.reason : error.message.trim();
 }
 
 function readableReason(error: NodeJS.ErrnoException): string {

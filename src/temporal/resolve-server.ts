@@ -206,7 +206,11 @@ async function fromOfficialDownload(context: StepContext): Promise<Found> {
     const testing = createRequire(import.meta.url).resolve('@temporalio/testing');
     const version = context.version === undefined ? [] : [`v${releaseOf(context.version).cliVersion}`];
     const run = await runBounded(process.execPath, ['-e', DOWNLOAD_SCRIPT, testing, directory, ...version], context);
-    if (run.code !== 0) throw new Error(shortReason(run.stderr) || `the download ended with code ${run.code}`);
+    if (run.code !== 0) {
+      // The reason comes as a chain in which every link repeats the whole address.
+      const chain = run.stderr.replace(/ for url \([^)]*\)/g, '').split(': ');
+      throw new Error(shortReason([...new Set(chain)].join(': ')) || `the download ended with code ${run.code}`);
+    }
     const [name] = (await readdir(directory)).filter((file) => file.startsWith('temporal-'));
     if (name === undefined) throw new Error('the download left no program behind');
     return { program: join(directory, name) };
