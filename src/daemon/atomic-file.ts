@@ -1,10 +1,12 @@
 /**
  * Small files that are whole at any moment: after a crash there is the old content or the new one.
  *
- * Owns: the order of write, fsync and rename. Must not know what the files mean.
+ * Owns: the order of write, fsync and rename, and keeping what can not be read. Must not know what the files mean.
  */
-import { open, rename, rm } from 'node:fs/promises';
+import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+
+const MAX_DAMAGED_PER_MILLISECOND = 100;
 
 let written = 0;
 
@@ -40,8 +42,26 @@ export async function syncDirectory(path: string): Promise<void> {
   }
 }
 
-/** Where an unreadable file goes, for people to look at. `attempt` makes a second name within one millisecond. */
-export function damagedPath(path: string, attempt = 0): string {
+/**
+ * Gives an unreadable file a second name, for people to look at, and returns it. The first name is left for the caller
+ * to replace or remove. A link never overwrites, as a rename would.
+ */
+export async function keepDamaged(
+  path: string,
+  linkFile: (from: string, to: string) => Promise<void> = link,
+): Promise<string> {
   const timestamp = new Date().toISOString().replace(/[:.]/g, '-');
-  return `${path}.damaged-${timestamp}${attempt === 0 ? '' : `-${attempt}`}`;
+  for (let attempt = 1; ; attempt += 1) {
+    const target = `${path}.damaged-${timestamp}${attempt === 1 ? '' : `-${attempt}`}`;
+    try {
+      await linkFile(path, target);
+      return target;
+    } catch (error) {
+      if (!isErrno(error, 'EEXIST') || attempt >= MAX_DAMAGED_PER_MILLISECOND) throw error;
+    }
+  }
+}
+
+export function isErrno(error: unknown, code: string): boolean {
+  return error instanceof Error && (error as NodeJS.ErrnoException).code === code;
 }

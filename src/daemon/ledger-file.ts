@@ -12,14 +12,13 @@ import { constants } from 'node:fs';
 import { link, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { damagedPath, syncDirectory } from './atomic-file.js';
+import { isErrno, keepDamaged, syncDirectory } from './atomic-file.js';
 
 const FORMAT = 'atlas-ledger';
 const VERSION = 1;
 /** The ledger holds task tokens, with which anyone could complete the activities. */
 const MODE = 0o600;
 const NEWLINE = 0x0a;
-const MAX_DAMAGED_NAMES = 100;
 
 /** The file system as far as the ledger needs it, so that tests can make it fail. */
 export interface LedgerIo {
@@ -28,7 +27,7 @@ export interface LedgerIo {
   /** Opens for reading and writing; creates the file with mode 0600; `truncate` empties it. */
   open(path: string, options: { readonly truncate: boolean }): Promise<LedgerHandle>;
   /** A second name for a file; fails with EEXIST rather than overwrite. */
-  link(from: string, to: string): Promise<void>;
+  readonly link: (from: string, to: string) => Promise<void>;
   rename(from: string, to: string): Promise<void>;
   remove(path: string): Promise<void>;
   syncDirectory(path: string): Promise<void>;
@@ -97,7 +96,7 @@ export class LedgerFile<R> {
     const parsed = parseLedger<R>(content ?? Buffer.alloc(0));
     let damage: LedgerDamage | null = null;
     if (parsed.damage !== undefined) {
-      const movedTo = await keepDamaged(io, path);
+      const movedTo = await keepDamaged(path, io.link);
       damage = { movedTo, reason: parsed.damage, recovered: parsed.records.length };
     }
     if (content === undefined || parsed.goodBytes === 0 || damage !== null) {
@@ -305,19 +304,6 @@ function checksumOf(data: Buffer): string {
   return crc32(data).toString(16).padStart(8, '0');
 }
 
-/** Gives the damaged file a second name; the first is then replaced, so that there is a ledger at every moment. */
-async function keepDamaged(io: LedgerIo, path: string): Promise<string> {
-  for (let attempt = 0; ; attempt += 1) {
-    const target = damagedPath(path, attempt);
-    try {
-      await io.link(path, target);
-      return target;
-    } catch (error) {
-      if (!isErrno(error, 'EEXIST') || attempt >= MAX_DAMAGED_NAMES) throw error;
-    }
-  }
-}
-
 /** Puts new content in place of a file, and returns it open. The name is durable only after an fsync of the directory. */
 async function replaceFile(io: LedgerIo, path: string, content: Buffer): Promise<LedgerHandle> {
   // Always the same name: one process holds the lock, and what a crash left is overwritten.
@@ -337,10 +323,6 @@ async function replaceFile(io: LedgerIo, path: string, content: Buffer): Promise
 
 async function closeQuietly(handle: LedgerHandle): Promise<void> {
   await handle.close().catch(() => undefined); // Nothing that matters is in it any more.
-}
-
-function isErrno(error: unknown, code: string): boolean {
-  return error instanceof Error && (error as NodeJS.ErrnoException).code === code;
 }
 
 export const realIo: LedgerIo = {
