@@ -116,7 +116,7 @@ export function spawnGuarded(command: string, args: readonly string[], options: 
     return stopping;
   };
 
-  return { pid, stdout: stdout as Readable, stderr: stderr as Readable, exited, stop };
+  return { pid, stdout: stdout, stderr: stderr, exited, stop };
 }
 
 /** Kills a process group; one that is gone already is what was wanted. */
