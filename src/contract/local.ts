@@ -35,7 +35,7 @@ export interface ExecutorSettings {
   /** Pooled activities at once, per queue. */
   readonly maxActivities: number;
   readonly temporal: { readonly address?: string; readonly namespace?: string; readonly profile?: string };
-  readonly logLevel: string;
+  readonly logLevel: 'trace' | 'debug' | 'info' | 'warn' | 'error';
   readonly logFormat: 'json' | 'text';
 }
 

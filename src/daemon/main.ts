@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RunCommand } from '../commands/spec.js';
 import { EXIT } from '../contract/exit-codes.js';
 import { createLogger } from '../terminal/log.js';
-import { PACKAGE_VERSION } from '../contract/version.js';
+import { VERSION } from '../contract/version.js';
 import { loadConfig } from './config.js';
 import { defaultStateDirectory, defaultWorkerName, openStateDirectory } from './state-directory.js';
 
@@ -15,14 +15,14 @@ export const run: RunCommand = async (context, parsed) => {
     readFile: (path) => readFileSync(path, 'utf8'),
   });
   const logFormat = config.logFormat === 'auto' ? (context.stderr.isTTY ? 'text' : 'json') : config.logFormat;
-  const log = await createLogger({ level: config.logLevel, format: logFormat, stream: context.stderr });
+  const log = createLogger({ level: config.logLevel, format: logFormat, stream: context.stderr });
   const path = config.stateDirectory ?? defaultStateDirectory(context.env, config.fleet);
   const directory = await openStateDirectory(path, {
     fleet: config.fleet,
     name: config.name ?? (await defaultWorkerName(path)),
   });
   const { Daemon } = await import('./daemon.js');
-  const daemon = new Daemon({ config, directory, log, env: context.env, logFormat, version: PACKAGE_VERSION });
+  const daemon = new Daemon({ config, directory, log, env: context.env, logFormat, version: VERSION });
   const interrupted = new Promise<void>((resolve) => {
     let signals = 0;
     for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {

@@ -48,7 +48,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     import('./workers.js'),
     import('../temporal/connect.js'),
   ]);
-  const log = (await createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr })).child({
+  const log = createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr }).child({
     process: 'executor',
   });
   installRuntime(log);

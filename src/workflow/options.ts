@@ -4,7 +4,7 @@
  */
 import { workflowInfo } from '@temporalio/workflow';
 import type { Duration, Priority } from '@temporalio/common';
-import { parseDuration } from '../contract/duration.js';
+import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
 import { capabilitySet, checkName } from '../contract/names.js';
 import { SESSION_DEFAULTS, SESSION_LIMITS, type OnLost } from '../contract/session.js';
 import { failingTheWorkflow, sessionFailure } from './failures.js';
@@ -88,10 +88,14 @@ export function sessionContract(options: SessionOptions): SessionContract {
 
 function duration(name: string, value: Duration | undefined, fallbackMs: number, limits: { min: number; max: number }) {
   if (value === undefined) return fallbackMs;
-  const parsedMs = typeof value === 'number' ? value : parseDuration(value);
-  if (parsedMs === undefined) throw invalid(name, value, 'a duration such as "30 seconds" or a number of milliseconds');
+  let parsedMs: number;
+  try {
+    parsedMs = typeof value === 'number' ? value : parseDurationMs(value);
+  } catch {
+    throw invalid(name, value, 'a duration such as "30 seconds", or a number of milliseconds');
+  }
   if (!(parsedMs >= limits.min && parsedMs <= limits.max)) {
-    throw invalid(name, value, `between ${limits.min} and ${limits.max} milliseconds`);
+    throw invalid(name, value, `from ${formatDurationMs(limits.min)} to ${formatDurationMs(limits.max)}`);
   }
   return parsedMs;
 }

@@ -16,6 +16,7 @@ import {
   uuid4,
 } from '@temporalio/workflow';
 import type { ActivityOptions } from '@temporalio/common';
+import { formatDurationMs } from '../contract/duration.js';
 import { capabilityLabel, acquireQueue, sessionActivityId } from '../contract/names.js';
 import { SESSION_DEFAULTS, type Grant } from '../contract/session.js';
 import { sessionFailure } from './failures.js';
@@ -310,7 +311,7 @@ function lossOfLease(held: HeldSession, end: LeaseEnd): Loss {
   if (end.kind === 'expired') {
     const failure = sessionFailure(
       'SessionExpired',
-      `The session ${held.grant.session} on ${held.grant.worker} reached its maximum duration of ${held.contract.maxDurationMs} ms.`,
+      `The session ${held.grant.session} on ${held.grant.worker} reached its maximum duration of ${formatDurationMs(held.contract.maxDurationMs)}.`,
       end.cause,
     );
     return { code: 'SessionExpired', failure, workerAnswers: true };
@@ -325,6 +326,6 @@ function lostFailure(held: HeldSession, reason: string, cause?: Error): Applicat
 function acquireTimeout(contract: SessionContract): ApplicationFailure {
   return sessionFailure(
     'AcquireTimeout',
-    `No worker of the fleet ${contract.fleet} with the capabilities "${capabilityLabel(contract.capabilities)}" granted a session within ${contract.acquireTimeoutMs} ms (queue ${acquireQueue(contract.fleet, contract.capabilities)}).`,
+    `No worker of the fleet ${contract.fleet} with the capabilities "${capabilityLabel(contract.capabilities)}" granted a session within ${formatDurationMs(contract.acquireTimeoutMs)} (queue ${acquireQueue(contract.fleet, contract.capabilities)}).`,
   );
 }
