@@ -444,7 +444,7 @@ function probe(profile: ConnectionProfile, tls: boolean): Promise<NodeJS.ErrnoEx
     };
     socket.setTimeout(DIAGNOSIS_TIMEOUT_MS, () => finish(new ConnectTimeoutError(DIAGNOSIS_TIMEOUT_MS)));
     socket.once(tls ? 'secureConnect' : 'connect', () => finish());
-    socket.once('error', (error) => finish(firstError(error)));
+    socket.once('error', (error: NodeJS.ErrnoException) => finish(firstError(error)));
   });
 }
 

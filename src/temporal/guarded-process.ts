@@ -6,9 +6,15 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** How long a guarded program may take to end after its parent has vanished. */
 const ORPHAN_GRACE_SECONDS = 3;
+/** How long output is awaited after the guard has ended. */
+const OUTPUT_GRACE_MS = 2_000;
+/** The bound on waiting for killed processes to be reaped; in a container nobody may do that. */
+const REAP_TIMEOUT_MS = 1_000;
+const REAP_POLL_MS = 5;
 
 /**
  * A pipe ends when its last writer is gone, however that came about: this is the one notice of a parent's death that
@@ -18,9 +24,13 @@ const ORPHAN_GRACE_SECONDS = 3;
  * `read` and `kill` are builtins: the reader is one process, and killing it leaves nothing behind.
  */
 const GUARD_SCRIPT = `
+pid=
+stopped=
+trap 'stopped=1; [ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null' TERM INT HUP
 exec 4<&0
 "$@" </dev/null 3>&- 4<&- &
 pid=$!
+[ -z "$stopped" ] || kill -TERM "$pid" 2>/dev/null
 echo "$pid" >&3
 exec 3>&-
 (
@@ -32,11 +42,11 @@ exec 3>&-
 ) >/dev/null 2>&1 &
 reader=$!
 exec 4<&-
-trap 'kill -TERM "$pid" 2>/dev/null' TERM INT HUP
 wait "$pid"
 code=$?
 while kill -0 "$pid" 2>/dev/null; do wait "$pid"; code=$?; done
 kill -KILL "$reader" 2>/dev/null
+wait "$reader" 2>/dev/null
 exit "$code"
 `;
 
@@ -83,7 +93,14 @@ export function spawnGuarded(command: string, args: readonly string[], options: 
       if (child.pid === undefined) resolve({ code: null });
     });
     // Should the guard alone have been killed, closing the pipe makes the reader end the program.
-    child.once('exit', () => stdin.destroy());
+    child.once('exit', () => {
+      stdin.destroy();
+      // A grandchild that has left the group may hold the output open for ever.
+      setTimeout(() => {
+        stdout.destroy();
+        stderr.destroy();
+      }, OUTPUT_GRACE_MS).unref();
+    });
     child.once('close', (code) => resolve({ code }));
   });
 
@@ -112,11 +129,12 @@ export function spawnGuarded(command: string, args: readonly string[], options: 
       clearTimeout(timer);
       // What the program itself has started may still be there: the group's id stays reserved as long as it is.
       killGroup(group);
+      await untilGroupIsGone(group);
     })();
     return stopping;
   };
 
-  return { pid, stdout: stdout as Readable, stderr: stderr as Readable, exited, stop };
+  return { pid, stdout: stdout, stderr: stderr, exited, stop };
 }
 
 /** Kills a process group; one that is gone already is what was wanted. */
@@ -125,6 +143,18 @@ export function killGroup(group: number): void {
     process.kill(-group, 'SIGKILL');
   } catch {
     // ESRCH: nothing left. EPERM on macOS: only zombies left.
+  }
+}
+
+async function untilGroupIsGone(group: number): Promise<void> {
+  const deadlineMs = Date.now() + REAP_TIMEOUT_MS;
+  while (Date.now() < deadlineMs) {
+    try {
+      process.kill(-group, 0);
+    } catch {
+      return;
+    }
+    await sleep(REAP_POLL_MS);
   }
 }
 
