@@ -5,13 +5,13 @@
  * Owns: which attempts run in this process, one at a time per activity. Does not know workers or queues.
  */
 import { asyncLocalStorage, CompleteAsyncError, Context } from '@temporalio/activity';
-import { ApplicationFailure } from '@temporalio/common';
 import type { ActivityExecuteInput, ActivityInboundCallsInterceptor, Next } from '@temporalio/worker';
 import type { CurrentWorker } from '../activity/index.js';
 import { provide } from '../activity/provider.js';
-import { ERRORS, type ErrorCode, findError } from '../contract/errors.js';
+import { findError } from '../contract/errors.js';
 import type { AttemptFacts } from '../contract/local.js';
 import { parseSessionActivityId, sessionKey, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
+import { failure, throwingFailures } from './failures.js';
 import type { SupervisorLink } from './supervisor-link.js';
 
 /** Heartbeats within one heartbeat timeout. */
@@ -76,7 +76,7 @@ export class AttemptGuard {
     try {
       const facts = await this.begin(id, context, session);
       try {
-        return await this.run(context, abort, facts, sessionId?.session, runId, () => next(input));
+        return await this.run(context, abort, facts, sessionId?.session, runId, () => throwingFailures(() => next(input)));
       } finally {
         await this.link.endAttempt(id).catch((error: unknown) => {
           // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
@@ -191,13 +191,4 @@ function derive(context: Context, cancelled: Promise<never>, signal: AbortSignal
     _cancellationDetails: ConstructorParameters<typeof Context>[7];
   };
   return new Context(context.info, cancelled, signal, heartbeat, _client, context.log, context.metricMeter, _cancellationDetails);
-}
-
-function failure(code: ErrorCode, message: string): ApplicationFailure {
-  return ApplicationFailure.create({
-    type: code,
-    message,
-    nonRetryable: !ERRORS[code].retryable,
-    details: [{ next: ERRORS[code].next }],
-  });
 }

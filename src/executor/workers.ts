@@ -10,6 +10,7 @@ import { AtlasError } from '../contract/errors.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
 import type { AttemptGuard } from './attempts.js';
+import { throwingFailures } from './failures.js';
 
 /** See the supervisor's Workers: what a dead process had cached must be free again soon. */
 const STICKY_TIMEOUT = '2s';
@@ -41,7 +42,7 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     shutdownForceTime: graceMs + FORCE_STOP_EXTRA_MS,
   } as const satisfies Partial<WorkerOptions>;
   const providing: ActivityInterceptorsFactory = () => ({
-    inbound: { execute: (input, next) => provide({ worker }, () => next(input)) },
+    inbound: { execute: (input, next) => throwingFailures(() => provide({ worker }, () => next(input))) },
   });
   const pooled = { maxConcurrentActivityTaskExecutions: settings.maxActivities, interceptors: { activity: [providing] } };
   const { workflows } = settings;

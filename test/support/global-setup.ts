@@ -2,6 +2,10 @@
  * One real Temporal server for the whole run. Tests keep apart by fleet name (see `fleet.ts`) and workflow id, not by
  * server: starting one per file would take longer than the tests.
  */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { TestProject } from 'vitest/node';
 import { startDevServer } from '../../src/temporal/dev-server.js';
 import { RESOLVE_STEP_LABELS, type ResolvedServer } from '../../src/temporal/resolve-server.js';
@@ -12,6 +16,8 @@ declare module 'vitest' {
     temporalAddress: string;
     /** The program of that server, for tests that start one of their own. */
     temporalProgram: ResolvedServer;
+    /** The bundle of the workflows in `test/fixtures/user`; bundled once, since webpack takes seconds. */
+    fixtureWorkflows: string;
   }
 }
 
@@ -26,5 +32,20 @@ export default async function setup(project: TestProject): Promise<() => Promise
   });
   project.provide('temporalAddress', server.address);
   project.provide('temporalProgram', server.program);
-  return () => server.stop();
+  const bundles = await mkdtemp(join(tmpdir(), 'atlas-bundles-'));
+  const workflows = join(bundles, 'fixtures.bundle.js');
+  await bundle(fileURLToPath(new URL('../fixtures/user/workflows.js', import.meta.url)), workflows);
+  project.provide('fixtureWorkflows', workflows);
+  return async () => {
+    await server.stop();
+    await rm(bundles, { recursive: true, force: true });
+  };
+}
+
+async function bundle(source: string, target: string): Promise<void> {
+  const { bundleWorkflowCode } = await import('@temporalio/worker');
+  const quiet = () => undefined;
+  const logger = { log: quiet, trace: quiet, debug: quiet, info: quiet, warn: console.warn, error: console.error };
+  const { code } = await bundleWorkflowCode({ workflowsPath: source, logger });
+  await writeFile(target, code);
 }
