@@ -115,7 +115,8 @@ function isSentence(text: string): boolean {
   // A script without case has no capitals to ask for.
   const begins = first !== undefined && (first !== first.toLowerCase() || first.toLowerCase() === first.toUpperCase());
   if (!begins || !/[.!?。！？…]["'”’»)\]」』]*$/u.test(text)) return false;
-  if (letterShare(text) < MIN_LETTER_SHARE) return false;
+  // A full stop before a small letter: the end of one column was joined to the middle of another.
+  if (letterShare(text) < MIN_LETTER_SHARE || /\p{L}{4}[.!?]\s+\p{Ll}/u.test(text)) return false;
   let count = 0;
   for (const { isWordLike } of words.segment(text)) if (isWordLike === true) count += 1;
   return count >= MIN_WORDS && count <= MAX_WORDS;

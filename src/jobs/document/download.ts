@@ -242,9 +242,22 @@ async function receive(request: DownloadRequest, response: IncomingMessage, to: 
   const stall = stallTimer(limits.stallMs, () => {
     response.destroy(unreachable(to.url, `no byte arrived for ${limits.stallMs / 1000} s, after ${bytes} bytes`));
   });
-  response.on('data', stall.reset);
+  let cut: { readonly error: unknown } | undefined;
+  // A cut connection ends the body and is looked at afterwards: as an error it would take along what arrived and is
+  // not written yet.
+  async function* body(): AsyncGenerator<Buffer> {
+    try {
+      for await (const chunk of response) {
+        stall.reset();
+        yield chunk as Buffer;
+      }
+    } catch (error) {
+      cut = { error };
+    }
+  }
   try {
-    await pipeline(response, count, file, { signal: request.signal });
+    await pipeline(body, count, file, { signal: request.signal });
+    if (cut !== undefined) throw (cut as { readonly error: unknown }).error;
   } catch (error) {
     request.signal.throwIfAborted();
     if (isFailure(error)) throw error;

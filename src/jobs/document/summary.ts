@@ -15,7 +15,9 @@ const LEXRANK_ROUNDS = 50;
 const LEXRANK_DONE = 1e-6;
 /** Below this likeness two sentences share only chance words. */
 const MIN_SIMILARITY = 0.05;
-const WEIGHTS = { lexrank: 0.4, centroid: 0.45, position: 0.15 };
+const WEIGHTS = { lexrank: 0.4, centroid: 0.45, position: 0.2 };
+/** In an abstract what stands first says most. In a text much longer than this the place of a sentence says little. */
+const POSITION_SENTENCES = 20;
 /** How much the score counts against novelty when a sentence is taken. */
 const MMR_LAMBDA = 0.7;
 
@@ -36,11 +38,10 @@ export function summarize(sentences: readonly Sentence[], count: number): Senten
   const similarity = similarities(candidates.map((index) => vectors[index] ?? new Map<string, number>()));
   const central = normalized(lexRank(similarity));
   const near = normalized(candidates.map((index) => nearness[index] ?? 0));
+  const position = WEIGHTS.position * Math.min(1, POSITION_SENTENCES / sentences.length);
   const scores = candidates.map((index, candidate) => {
-    const early = 1 / (1 + (10 * (sentences[index]?.position ?? 0)) / sentences.length);
-    return (
-      WEIGHTS.lexrank * (central[candidate] ?? 0) + WEIGHTS.centroid * (near[candidate] ?? 0) + WEIGHTS.position * early
-    );
+    const early = 1 - (sentences[index]?.position ?? 0) / sentences.length;
+    return WEIGHTS.lexrank * (central[candidate] ?? 0) + WEIGHTS.centroid * (near[candidate] ?? 0) + position * early;
   });
   return choose(scores, similarity, count)
     .map((candidate) => candidates[candidate] ?? 0)
