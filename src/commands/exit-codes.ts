@@ -60,6 +60,8 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   Usage: EXIT.usage,
   NotFound: EXIT.notFound,
   Interrupted: EXIT.interrupted,
+  WaitTimeout: EXIT.waitTimeout,
+  IdInUse: EXIT.conflict,
   FileUnreadable: EXIT.notFound,
   JobFailed: EXIT.jobFailed,
   OutputUnwritable: EXIT.failed,

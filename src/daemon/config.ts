@@ -226,8 +226,7 @@ function documentOption(setting: (typeof DOCUMENT_SETTINGS)[number]): Option {
   const { description, choices, env, kind } = setting;
   const base = { description, env, value: kind === 'string' ? 'value' : kind, default: setting.default };
   if (choices !== undefined) {
-    const schema = z.string().refine((value) => choices.includes(value));
-    return option({ ...base, choices, allowed: `one of ${choices.join(', ')}`, schema });
+    return option({ ...base, choices, allowed: `one of ${choices.join(', ')}`, schema: z.enum(choices) });
   }
   switch (kind) {
     case 'list':

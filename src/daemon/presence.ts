@@ -88,9 +88,9 @@ export class Presence {
 
   /** The presence activity has been polled. */
   pickUp(taskToken: Uint8Array, request: PresenceRequest): void {
-    if (request.nonce !== this.identity.nonce || this.stopped) {
-      throw new AtlasError('ServerRefused', 'The presence of another life of this worker was asked for.');
-    }
+    // Meant for an earlier life of this daemon: left without an answer, since the registration that is on its way, or
+    // has just been handled, makes the workflow schedule another.
+    if (request.nonce !== this.identity.nonce || this.stopped) return;
     this.token = taskToken;
     this.changed();
     if (!request.lost) return;

@@ -7,6 +7,7 @@
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
+import { isErrno } from './atomic-file.js';
 
 export interface ProcessIdentity {
   readonly pid: number;
@@ -42,15 +43,18 @@ export function isAlive(identity: ProcessIdentity): boolean {
 export function killGroup(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   const members = groupMembers(identity);
   if (members.length === 0) return false;
-  try {
-    // The group as a whole first: one call that no fork in between can escape.
-    if (members.some((member) => member.group === identity.pid)) process.kill(-identity.pid, signal);
-    for (const member of members) {
-      if (member.group !== identity.pid) process.kill(member.pid, signal);
+  // The group as a whole first: one call that no fork in between can escape.
+  const targets = members.some((member) => member.group === identity.pid) ? [-identity.pid] : [];
+  for (const member of members) {
+    if (member.group !== identity.pid) targets.push(member.pid);
+  }
+  for (const target of targets) {
+    try {
+      process.kill(target, signal);
+    } catch (error) {
+      // Whoever ended in between is what was wanted. macOS says EPERM of a group that has only zombies left.
+      if (!isErrno(error, 'ESRCH') && groupMembers(identity).length > 0) throw error;
     }
-  } catch (error) {
-    // Whoever ended in between is what was wanted. macOS says EPERM of a group that has only zombies left.
-    if (!isErrno(error, 'ESRCH') && groupMembers(identity).length > 0) throw error;
   }
   return true;
 }
@@ -156,8 +160,4 @@ function readPs(selection: readonly string[]): ProcessRow[] {
 
 function isZombie(state: string): boolean {
   return state.startsWith('Z') || state.startsWith('X');
-}
-
-function isErrno(error: unknown, code: string): boolean {
-  return error instanceof Error && (error as NodeJS.ErrnoException).code === code;
 }

@@ -34,9 +34,12 @@ export class SupervisorLink {
         lines.on('line', (line) => {
           onCommand(JSON.parse(line) as ExecutorCommand);
         });
+        // Node 20 gives the reader the errors of its input too, and an error that nobody hears would end this process
+        // without its children.
+        for (const source of [lines, response]) source.on('error', () => undefined);
         response.on('close', resolve);
-        response.on('error', resolve);
       });
+      // Before the answer the stream could not be opened; after it, 'close' follows and says the same.
       request.on('error', reject);
       request.end(JSON.stringify(this.hello));
     });

@@ -21,11 +21,17 @@ const LEVEL: Record<LogLevel, keyof RuntimeLog> = {
   ERROR: 'error',
 };
 
+/** Warnings of the SDK about what is meant here: most queues carry either workflows or activities. */
+const EXPECTED = new Set([
+  'No workflows registered, not polling for workflow tasks',
+  'No activities registered, not polling for activity tasks',
+]);
+
 export function installRuntime(log: RuntimeLog): void {
   const write = (level: LogLevel, message: string, meta?: LogMetadata): void => {
     // Log lines of workflows and activities are the user's, at the level the user chose.
     const own = meta?.['sdkComponent'] === 'workflow' || meta?.['sdkComponent'] === 'activity';
-    const target = own && level === 'INFO' ? 'info' : LEVEL[level];
+    const target = own && level === 'INFO' ? 'info' : EXPECTED.has(message) ? 'debug' : LEVEL[level];
     log[target]({ event: 'temporal', ...describe(meta) }, message);
   };
   Runtime.install({

@@ -35,6 +35,7 @@ export interface LoggerOptions {
 
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const satisfies readonly LogLevel[];
 const LEVEL_WIDTH = 5;
+const MAX_WAITING_BYTES = 1024 * 1024;
 const TERMINAL_CONTROL = /[\u0000-\u001f\u007f-\u009f]/g;
 
 export function createLogger({ level, format, stream }: LoggerOptions): Logger {
@@ -59,13 +60,19 @@ export function createLogger({ level, format, stream }: LoggerOptions): Logger {
 }
 
 /**
- * Lines of a process that crashes are the ones that matter, so that they are written before the call returns. A log that
- * can no longer be written must not end the sessions: errors are dropped.
+ * Lines of a process that crashes are the ones that matter, so that they are written before the call returns. But a log
+ * that nobody reads must cost no session: where the reader is gone or slow, lines wait for the next one, within a bound.
  */
 function openSink(stream: LoggerOptions['stream']): DestinationStream {
   if (stream.fd === undefined) return { write: (line) => void stream.write(line) };
   const { destination } = createRequire(import.meta.url)('pino') as typeof import('pino');
-  const sink = destination({ fd: stream.fd, sync: true });
+  const sink = destination({
+    fd: stream.fd,
+    sync: true,
+    maxLength: MAX_WAITING_BYTES,
+    // The default sleeps, here on the thread that renews the leases, until the reader has caught up.
+    retryEAGAIN: () => false,
+  });
   sink.on('error', () => undefined);
   return sink;
 }

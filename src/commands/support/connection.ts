@@ -1,10 +1,10 @@
 /**
  * The options of every command that talks to Temporal, and the connection made from them.
  *
- * The flags become the variables that Temporal's own tools read, so that there is one order of precedence and it is
- * theirs: flag, environment, profile, default.
+ * Help shows these options, so that nothing heavy may be imported here at load time.
  */
 import { DEFAULT_FLEET, checkName } from '../../contract/names.js';
+import type { TemporalClient } from '../../temporal/connect.js';
 import type { OptionSpec, ParsedCommand } from '../spec.js';
 
 export const CONNECTION_OPTIONS: readonly OptionSpec[] = [
@@ -29,20 +29,16 @@ export const CONNECTION_OPTIONS: readonly OptionSpec[] = [
   },
 ];
 
-const VARIABLES: Readonly<Record<string, string>> = {
-  address: 'TEMPORAL_ADDRESS',
-  namespace: 'TEMPORAL_NAMESPACE',
-  profile: 'TEMPORAL_PROFILE',
-};
-
-/** The environment with the connection flags of the command line put over it. */
-export function connectionEnv(env: NodeJS.ProcessEnv, parsed: ParsedCommand): NodeJS.ProcessEnv {
-  const result: NodeJS.ProcessEnv = { ...env };
-  for (const [option, variable] of Object.entries(VARIABLES)) {
-    const value = parsed.options[option];
-    if (typeof value === 'string') result[variable] = value;
-  }
-  return result;
+/** Connects with the flags of the command line, then the environment, then the profile. */
+export async function openConnection(env: NodeJS.ProcessEnv, parsed: ParsedCommand): Promise<TemporalClient> {
+  const { connectClient, loadProfile } = await import('../../temporal/connect.js');
+  const text = (name: string): string | undefined => {
+    const value = parsed.options[name];
+    return typeof value === 'string' ? value : undefined;
+  };
+  return connectClient(
+    await loadProfile(env, { address: text('address'), namespace: text('namespace'), profile: text('profile') }),
+  );
 }
 
 export function fleetOf(parsed: ParsedCommand): string {

@@ -4,10 +4,9 @@
  */
 import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
 import { printRecords, type RecordFormat, type RecordView } from '../../terminal/records.js';
-import { connectClient, loadProfile } from '../../temporal/connect.js';
 import { FleetClient } from '../../fleet/client.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
-import { connectionEnv, fleetOf } from './connection.js';
+import { fleetOf, openConnection } from './connection.js';
 
 export interface FleetList<Row extends object> {
   readonly view: RecordView<Row>;
@@ -22,7 +21,7 @@ export async function listFleet<Row extends object>(
   parsed: ParsedCommand,
   list: FleetList<Row>,
 ): Promise<ExitCode> {
-  const { client, close } = await connectClient(await loadProfile(connectionEnv(context.env, parsed)));
+  const { client, close } = await openConnection(context.env, parsed);
   try {
     return await printList(context, parsed, list, new FleetClient(client, { fleet: fleetOf(parsed) }));
   } finally {

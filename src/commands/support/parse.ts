@@ -57,3 +57,20 @@ export function parseList(text: string): string[] {
     .map((part) => part.trim())
     .filter((part) => part !== '');
 }
+
+/** Of the address to serve on; any port where none is named. */
+export interface ServeAddress {
+  readonly host: string;
+  /** 0: any free port. */
+  readonly port: number;
+}
+
+/** `HOST[:PORT]`; IPv6 in brackets. */
+export function parseServeAddress(text: string): ServeAddress {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]/\s]+))(?::(\d{1,5}))?$/.exec(text);
+  const port = match?.[3] === undefined ? 0 : Number(match[3]);
+  if (match === null || port > 65_535) {
+    throw new Error(`"${text}" is not HOST or HOST:PORT; write an IPv6 address in brackets`);
+  }
+  return { host: match[1] ?? match[2]!, port };
+}

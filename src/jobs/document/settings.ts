@@ -42,7 +42,8 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     env: 'ATLAS_DOCUMENT_ALLOW_SERVED',
     kind: 'list',
     default: DEFAULT_ALLOW_SERVED,
-    description: 'Networks (CIDR) or hosts from which a file served by `atlas run` is taken, and to which artifacts go.',
+    description:
+      'Networks (CIDR) or hosts from which a file served by `atlas run` is taken, and to which artifacts go.',
   },
   {
     key: 'document.allow_urls',

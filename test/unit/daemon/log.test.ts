@@ -78,6 +78,16 @@ describe('createLogger', () => {
   });
 });
 
+it('goes on when the log can not be written', () => {
+  const fd = openSync('/dev/null', 'r');
+  try {
+    const log = createLogger({ level: 'info', format: 'json', stream: Object.assign(new PassThrough(), { fd }) });
+    expect(() => log.info({ event: 'x' }, 'm')).not.toThrow();
+  } finally {
+    closeSync(fd);
+  }
+});
+
 describe('formatLine', () => {
   it('keeps to one line and lets no control character reach the terminal', () => {
     const line = formatLine({
