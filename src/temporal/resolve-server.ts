@@ -409,7 +409,6 @@ const REASON_LIMIT_CHARS = 300;
 
 /** The last line that a program printed, without colours. */
 function shortReason(output: string): string {
-  // eslint-disable-next-line no-control-regex -- colours begin with the escape character
   const lines = output.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
   const last = lines.map((line) => line.trim()).findLast((line) => line !== '') ?? '';
   return last.length > REASON_LIMIT_CHARS ? `${last.slice(0, REASON_LIMIT_CHARS)}…` : last;
