@@ -126,6 +126,7 @@ async function startRun(context: CommandContext, parsed: ParsedCommand, input: s
       startedAtMs,
       kind: isDev ? 'dev' : 'started',
       servesDocument: source.kind === 'served',
+      isRunning: true,
     });
   } finally {
     await closeAll(closers);
@@ -214,7 +215,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
   const closers: (() => Promise<unknown>)[] = [close];
   try {
     const handle = client.workflow.getHandle(workflowId);
-    const { documentName, startedAtMs } = await describeRun(handle, workflowId);
+    const { documentName, startedAtMs, isRunning } = await describeRun(handle, workflowId);
     const shortId = /[a-z0-9]+$/i.exec(workflowId)?.[0] ?? randomBytes(ID_BYTES).toString('hex');
     const folder = await openOutputFolder(
       resolve(
@@ -236,6 +237,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
       startedAtMs,
       kind: 'attached',
       servesDocument: false,
+      isRunning,
     });
   } finally {
     await closeAll(closers);
@@ -245,7 +247,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
 async function describeRun(
   handle: WorkflowHandle,
   workflowId: string,
-): Promise<{ documentName: string; startedAtMs: number }> {
+): Promise<{ documentName: string; startedAtMs: number; isRunning: boolean }> {
   let description;
   try {
     description = await handle.describe();
@@ -265,6 +267,7 @@ async function describeRun(
   return {
     documentName: typeof name === 'string' ? name : workflowId,
     startedAtMs: description.startTime.getTime(),
+    isRunning: description.status.name === 'RUNNING',
   };
 }
 
@@ -281,6 +284,8 @@ interface Following {
   readonly startedAtMs: number;
   readonly kind: 'started' | 'dev' | 'attached';
   readonly servesDocument: boolean;
+  /** False for a run that had ended before this command looked: there is no progress to show. */
+  readonly isRunning: boolean;
 }
 
 async function followRun(run: Following): Promise<ExitCode> {
@@ -294,7 +299,10 @@ async function followRun(run: Following): Promise<ExitCode> {
   });
   const isSilent = isJson(parsed);
   if (!isSilent) context.stderr.write(`Run ${plainText(workflowId)}\n`);
-  const display = await openRunDisplay(context, state.view, { silent: isSilent, startedAtMs: run.startedAtMs });
+  const display = await openRunDisplay(context, state.view, {
+    silent: isSilent || !run.isRunning,
+    startedAtMs: run.startedAtMs,
+  });
   const wait = new WaitLimit(context.signal, parsed.options['timeout']);
   let end: RunEnd<DocumentResult>;
   try {
@@ -429,7 +437,7 @@ function jobFailure(run: Following, state: RunState, error: unknown): AtlasError
   const isOurServer = run.servesDocument && found?.code === 'SourceUnreachable';
   const next = isOurServer
     ? 'Choose an address of this host that the worker can reach with --serve-address, and allow it on the worker.'
-    : (found?.next ?? 'Read the reason in the message; the history of the workflow has every attempt.');
+    : (found?.next ?? 'The history of the workflow has every attempt; run the command again when the reason is gone.');
   return new AtlasError('JobFailed', `The job failed${where}: ${reason}`, { cause: error, next });
 }
 
