@@ -34,6 +34,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   NotInWorker: EXIT.failed,
   NoFreeSlot: EXIT.failed,
   ExecutorDied: EXIT.failed,
+  AsyncCompletionRefused: EXIT.failed,
   AttemptSuperseded: EXIT.failed,
 
   // Workers and configuration

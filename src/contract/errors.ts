@@ -66,6 +66,11 @@ export const ERRORS = {
     true,
   ),
 
+  AsyncCompletionRefused: entry(
+    'A pinned activity tried to complete asynchronously.',
+    'Return the result from the activity itself: a session must know when its activities have ended.',
+  ),
+
   // Workers and configuration
   NameInvalid: entry(
     'A name does not follow the rules for names.',

@@ -1,0 +1,156 @@
+/**
+ * Working directories of sessions, one each, and the retention of kept artifacts.
+ *
+ * Owns: making, recognising and deleting the directories. Must not know which sessions are held: callers say what stays.
+ *
+ * A directory is given up by a rename, which frees its name at once, and is deleted afterwards, which may take minutes.
+ * What a crash leaves in between is found by `sweep`.
+ */
+import { randomBytes } from 'node:crypto';
+import { chmod, lstat, mkdir, open, readFile, readdir, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isErrno, syncDirectory } from './atomic-file.js';
+
+const MARKER_FILE = '.atlas-session';
+const TRASH_PREFIX = '.trash-';
+/** No separator and no leading dot: a key is one name below the root, and never that of the trash. */
+const KEY = /^[a-z0-9-][a-z0-9.-]*$/;
+
+export interface ScratchMarker {
+  readonly epoch: number;
+  readonly grantedAtMs: number;
+}
+
+export class Scratch {
+  readonly #root: string;
+
+  /** `root` must exist. */
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  directory(key: string): string {
+    if (!KEY.test(key)) throw new Error(`The session key ${JSON.stringify(key)} can not be the name of a directory.`);
+    return join(this.#root, key);
+  }
+
+  /**
+   * Makes the directory of a session and returns its path once it is on disk. One that the same lease has made already
+   * is kept as it is (a grant that is resumed); one of another lease is replaced, since the sequence begins anew.
+   */
+  async create(key: string, marker: ScratchMarker): Promise<string> {
+    const directory = this.directory(key);
+    if ((await readMarker(directory, key))?.epoch === marker.epoch) return directory;
+    await this.remove(key);
+    await mkdir(directory, { mode: 0o700 });
+    // The marker comes last, so that a directory without it is one whose making was cut short.
+    const handle = await open(join(directory, MARKER_FILE), 'wx', 0o600);
+    try {
+      await handle.writeFile(`${JSON.stringify({ key, ...marker })}\n`);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await syncDirectory(directory);
+    await syncDirectory(this.#root);
+    return directory;
+  }
+
+  /** Whether the directory is there and was made for this session. */
+  async isIntact(key: string): Promise<boolean> {
+    return (await readMarker(this.directory(key), key)) !== undefined;
+  }
+
+  /** Frees the name, then deletes. Nothing happens when there is no such directory. */
+  async remove(key: string): Promise<void> {
+    const deleteTrash = await this.discard(key);
+    await deleteTrash();
+  }
+
+  /** Frees the name and returns what deletes the files. */
+  async discard(key: string): Promise<() => Promise<void>> {
+    return this.#discardName(key, this.directory(key));
+  }
+
+  /**
+   * Deletes everything but the directories of these sessions, leftovers of earlier deletions included. Returns the names
+   * of the directories that belonged to no session.
+   */
+  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
+    const removed: string[] = [];
+    for (const name of (await readdir(this.#root)).sort()) {
+      if (keep.has(name)) continue;
+      const path = join(this.#root, name);
+      if (name.startsWith(TRASH_PREFIX)) {
+        await deleteTree(path);
+      } else {
+        const deleteTrash = await this.#discardName(name, path);
+        removed.push(name);
+        await deleteTrash();
+      }
+    }
+    return removed;
+  }
+
+  async #discardName(name: string, path: string): Promise<() => Promise<void>> {
+    const trash = join(this.#root, `${TRASH_PREFIX}${randomBytes(8).toString('hex')}`);
+    try {
+      await rename(path, trash);
+    } catch (error) {
+      if (isErrno(error, 'ENOENT')) return () => Promise.resolve();
+      throw new Error(`The scratch directory ${name} can not be given up: ${(error as Error).message}`, {
+        cause: error,
+      });
+    }
+    return () => deleteTree(trash);
+  }
+}
+
+/** Deletes the kept artifacts that were last changed more than `maxAgeMs` before `nowMs`; returns their names. */
+export async function sweepKept(root: string, maxAgeMs: number, nowMs: number): Promise<string[]> {
+  const removed: string[] = [];
+  for (const name of (await readdir(root)).sort()) {
+    const path = join(root, name);
+    try {
+      if (nowMs - (await lstat(path)).mtimeMs <= maxAgeMs) continue;
+    } catch (error) {
+      if (isErrno(error, 'ENOENT')) continue; // Delivered and deleted in between.
+      throw error;
+    }
+    await deleteTree(path);
+    removed.push(name);
+  }
+  return removed;
+}
+
+async function readMarker(directory: string, key: string): Promise<ScratchMarker | undefined> {
+  let marker: unknown;
+  try {
+    marker = JSON.parse(await readFile(join(directory, MARKER_FILE), 'utf8'));
+  } catch {
+    return undefined; // Not there, or cut short: either way not intact.
+  }
+  if (typeof marker !== 'object' || marker === null) return undefined;
+  const { key: owner, epoch, grantedAtMs } = marker as Record<string, unknown>;
+  if (owner !== key || typeof epoch !== 'number' || typeof grantedAtMs !== 'number') return undefined;
+  return { epoch, grantedAtMs };
+}
+
+async function deleteTree(path: string): Promise<void> {
+  const options = { recursive: true, force: true, maxRetries: 3 };
+  try {
+    await rm(path, options);
+  } catch (error) {
+    if (!isErrno(error, 'EACCES') && !isErrno(error, 'EPERM')) throw error;
+    // Some tools leave directories that not even their owner may write to: the module cache of Go, for one.
+    await makeWritable(path);
+    await rm(path, options);
+  }
+}
+
+async function makeWritable(path: string): Promise<void> {
+  await chmod(path, 0o700);
+  for (const entry of await readdir(path, { withFileTypes: true })) {
+    if (entry.isDirectory()) await makeWritable(join(path, entry.name));
+  }
+}
