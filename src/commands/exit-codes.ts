@@ -47,6 +47,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   SocketPathTooLong: EXIT.usage,
   NameConflict: EXIT.conflict,
   ModuleLoadFailed: EXIT.failed,
+  WorkerStartFailed: EXIT.failed,
   ExecutorFailed: EXIT.failed,
 
   // Temporal

@@ -1,10 +1,11 @@
 /** The list of atlas's commands, in the order in which help and man page show them. One line per command. */
+import { dev } from './dev.js';
 import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
 import type { CommandSpec } from './spec.js';
 import { workersLs } from './workers-ls.js';
 
-export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs];
+export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs, dev];
 
 /** Summaries of the words that only group commands. */
 export const GROUPS: Readonly<Record<string, string>> = {

@@ -10,8 +10,8 @@ import { AtlasError, ERRORS } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import { COMMON_EXIT_CODES, EXIT_MEANINGS } from './exit-codes.js';
 import type { CommandContext, CommandSpec, ExampleSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
-import { didYouMean } from './support/nearest.js';
-import { packageVersion } from './support/version.js';
+import { didYouMean } from './support/did-you-mean.js';
+import { VERSION } from '../contract/version.js';
 
 /** Lines longer than this are hard to read, however wide the terminal is. */
 const MAX_HELP_WIDTH = 100;
@@ -83,7 +83,7 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
       subcommandTerm: (command) => commandLine(command).split(' ').slice(1).join(' '),
     })
     .helpOption('-h, --help', 'show this help')
-    .version(`${program.name} ${packageVersion()}`, '-V, --version', 'print the version')
+    .version(`${program.name} ${VERSION}`, '-V, --version', 'print the version')
     .summary(program.summary)
     .description(program.summary);
 

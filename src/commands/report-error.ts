@@ -1,5 +1,5 @@
 /**
- * How an error is shown: what failed, in one line, then what to do next; or the same as JSON.
+ * How an error is shown: what failed, in one line (or with an indented list), then what to do next; or the same as JSON.
  *
  * Knows the catalogue, and Temporal's failure classes by their names: importing Temporal's packages to test a class
  * would cost every failing command a third of a second. Tells the user's fault, or the world's, from a bug of ours: only
@@ -163,8 +163,12 @@ function isSystemError(error: unknown): error is Error {
   return error instanceof Error && 'errno' in error && 'syscall' in error;
 }
 
+/**
+ * A message on one line. Only a list of ours keeps its lines, which are indented by two: what was tried, or the last
+ * output of a program.
+ */
 function oneLine(text: string): string {
-  return text.replace(/\s*\n\s*/g, ' ').trim();
+  return text.replace(/\s*\n(?! {2}\S)\s*/g, ' ').trim();
 }
 
 function stackOf(error: unknown): string {

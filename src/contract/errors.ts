@@ -108,6 +108,10 @@ export const ERRORS = {
     'A module with workflows or activities could not be loaded.',
     'Correct the path given with --activities or --workflows, or the error named.',
   ),
+  WorkerStartFailed: entry(
+    'The worker that a command starts beside its local server did not become ready.',
+    'Read the lines of the worker in the message; `atlasd --log-level debug` says more.',
+  ),
   ExecutorFailed: entry(
     'The executor process could not be started.',
     'Read the executor lines in the log; `atlasd --log-level debug` says more.',

@@ -4,6 +4,7 @@
  * Owns reading the profile (the same files and `TEMPORAL_*` variables as Temporal's own command), the bounds of a
  * connection and the mapping of its errors to the catalogue. Loads the Temporal packages only when they are used.
  */
+import { readFile } from 'node:fs/promises';
 import { connect as connectTcp, isIP } from 'node:net';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
@@ -65,13 +66,17 @@ export async function loadProfile(
   const file = variables['TEMPORAL_CONFIG_FILE'] ?? defaultConfigFile(variables) ?? 'no file';
   const profileName = overrides.profile ?? variables['TEMPORAL_PROFILE'];
 
+  const load = (disableFile: boolean): ClientConnectConfig =>
+    toClientOptions(
+      loadClientConfigProfile({
+        overrideEnvVars: variables,
+        disableFile,
+        ...(profileName === undefined ? {} : { profile: profileName }),
+      }),
+    );
   let options: ClientConnectConfig;
   try {
-    const loaded = loadClientConfigProfile({
-      overrideEnvVars: variables,
-      ...(profileName === undefined ? {} : { profile: profileName }),
-    });
-    options = toClientOptions(loaded);
+    options = load(profileName === undefined && (await hasNoProfile(file)));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new AtlasError('ConfigInvalid', `The Temporal connection profile can not be used (${file}): ${reason}`, {
@@ -132,6 +137,15 @@ function defaultConfigFile(env: Readonly<Record<string, string>>): string | unde
   const home = env['HOME'];
   const directory = configHome ?? (home === undefined ? undefined : join(home, '.config'));
   return directory === undefined ? undefined : join(directory, 'temporalio', 'temporal.toml');
+}
+
+/**
+ * Whether the file has no profile at all, such as /dev/null, which is how one says "no file". The library fails on such
+ * a file with a TypeError of its own.
+ */
+async function hasNoProfile(file: string): Promise<boolean> {
+  const text = await readFile(file, 'utf8').catch(() => undefined);
+  return text !== undefined && !/^\s*\[?\s*"?profile/m.test(text);
 }
 
 function textMetadata(metadata: NonNullable<NativeConnectionOptions['metadata']>): Record<string, string> {

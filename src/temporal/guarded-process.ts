@@ -21,6 +21,7 @@ const REAP_POLL_MS = 5;
  * works on Linux and macOS alike. The guard runs the program beside a reader of that pipe, in a process group of its
  * own, so that a Ctrl-C in the terminal reaches only the parent, which decides the order of stopping.
  *
+ * `kill -KILL 0` ends the whole group, the reader included: nobody is left to whom an exit code would matter.
  * `read` and `kill` are builtins: the reader is one process, and killing it leaves nothing behind.
  */
 const GUARD_SCRIPT = `
@@ -38,7 +39,7 @@ exec 3>&-
   kill -TERM "$pid"
   ticks=0
   while kill -0 "$pid" && [ "$ticks" -lt ${ORPHAN_GRACE_SECONDS * 10} ]; do sleep 0.1; ticks=$((ticks + 1)); done
-  kill -KILL "$pid"
+  kill -KILL 0
 ) >/dev/null 2>&1 &
 reader=$!
 exec 4<&-

@@ -13,7 +13,13 @@ export interface RuntimeLog {
 }
 
 /** What the SDK says about its own life is detail here: our own lines say what matters. */
-const LEVEL: Record<LogLevel, keyof RuntimeLog> = { TRACE: 'trace', DEBUG: 'debug', INFO: 'debug', WARN: 'warn', ERROR: 'error' };
+const LEVEL: Record<LogLevel, keyof RuntimeLog> = {
+  TRACE: 'trace',
+  DEBUG: 'debug',
+  INFO: 'debug',
+  WARN: 'warn',
+  ERROR: 'error',
+};
 
 /** Warnings of the SDK about what is meant here: most queues carry either workflows or activities. */
 const EXPECTED = new Set([
@@ -56,11 +62,13 @@ export function installRuntime(log: RuntimeLog): void {
 /** The fields that tell which activity or workflow a line is about, and why it failed; without the rest of the metadata. */
 function describe(meta: LogMetadata | undefined): object {
   if (meta === undefined) return {};
-  const { workflowId, runId, workflowType, activityId, activityType, taskQueue, attempt, error, ...rest } = meta as Record<string, unknown>;
+  const { workflowId, runId, workflowType, activityId, activityType, taskQueue, attempt, error, ...rest } =
+    meta as Record<string, unknown>;
   const known = { workflowId, runId, workflowType, activityId, activityType, taskQueue, attempt };
   const extra: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(rest)) {
-    if (!IGNORED.has(key) && (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean')) extra[key] = value;
+    if (!IGNORED.has(key) && (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean'))
+      extra[key] = value;
   }
   return {
     ...Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined)),
@@ -69,4 +77,12 @@ function describe(meta: LogMetadata | undefined): object {
   };
 }
 
-const IGNORED = new Set(['sdkComponent', 'isLocal', 'namespace', 'taskToken', 'durationMs', 'target', 'timestampNanos']);
+const IGNORED = new Set([
+  'sdkComponent',
+  'isLocal',
+  'namespace',
+  'taskToken',
+  'durationMs',
+  'target',
+  'timestampNanos',
+]);
