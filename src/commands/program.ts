@@ -6,12 +6,12 @@
  * command line was found valid, so that help stays fast.
  */
 import { Command, CommanderError, Option } from 'commander';
-import { AtlasError } from '../contract/errors.js';
+import { AtlasError, ERRORS } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import { COMMON_EXIT_CODES, EXIT_MEANINGS } from './exit-codes.js';
-import type { CommandContext, CommandSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
-import { didYouMean } from './support/nearest.js';
-import { packageVersion } from './support/version.js';
+import type { CommandContext, CommandSpec, ExampleSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
+import { didYouMean } from './support/did-you-mean.js';
+import { VERSION } from '../contract/version.js';
 
 /** Lines longer than this are hard to read, however wide the terminal is. */
 const MAX_HELP_WIDTH = 100;
@@ -33,17 +33,24 @@ export async function runProgram(
   options: RunProgramOptions = {},
 ): Promise<ExitCode> {
   let exitCode: ExitCode = EXIT.done;
+  // `atlas help workers ls` is another way to write `atlas workers ls --help`.
+  const words = argv[0] === 'help' && isGrouped(program) ? [...argv.slice(1), '--help'] : argv;
   const root = buildProgram(program, context, async (spec, parsed) => {
     const run = await spec.load();
     if (spec.handlesSignals === true) options.releaseSignals?.();
     exitCode = await run(context, parsed);
   });
   try {
-    await root.parseAsync([...argv], { from: 'user' });
+    const [first] = words;
+    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !commandNames(root).includes(first)) {
+      // Before commander sees it: with --help on the line it would show the general help as if all were well.
+      throw unknownCommand(root, first);
+    }
+    await root.parseAsync([...words], { from: 'user' });
     return exitCode;
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return EXIT.done;
-    const reported = error instanceof CommanderError ? usageError(program, argv, error) : error;
+    const reported = asUsageError(program, words, error);
     const { reportError } = await import('./report-error.js');
     return reportError(reported, {
       stderr: context.stderr,
@@ -69,9 +76,14 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
       getOutHasColors: () => false,
       getErrHasColors: () => false,
     })
-    .configureHelp({ optionDescription: (option) => option.description })
+    .configureHelp({
+      optionDescription: (option) => option.description,
+      // The commands themselves, not the words that group them: one look shows all there is.
+      visibleCommands: leafCommands,
+      subcommandTerm: (command) => commandLine(command).split(' ').slice(1).join(' '),
+    })
     .helpOption('-h, --help', 'show this help')
-    .version(`${program.name} ${packageVersion()}`, '-V, --version', 'print the version')
+    .version(`${program.name} ${VERSION}`, '-V, --version', 'print the version')
     .summary(program.summary)
     .description(program.summary);
 
@@ -79,19 +91,22 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
     const command = spec.path.length === 0 ? root : addCommand(root, program, spec);
     configureCommand(command, spec, context, onCommand);
   }
-  const isOneCommand = program.commands.some((spec) => spec.path.length === 0);
-  if (!isOneCommand) {
-    root.helpCommand('help [command]', 'show the help of a command');
-    root.addHelpText('after', () => `\n${programEpilogue(program)}`);
+  if (isGrouped(program)) {
+    root.helpCommand(false).usage('COMMAND [options]');
+    root.addHelpText('after', () => `\n${programEpilogue(program, helpWidth(context.stdout))}`);
     // Without arguments there is nothing to complain about yet: show what there is.
-    root.action(() => {
-      const [word] = root.args;
-      if (word !== undefined) throw unknownCommand(root, word);
-      root.outputHelp();
-    });
-    root.allowExcessArguments(true);
+    root.action(() => root.outputHelp());
   }
   return root;
+}
+
+/** Whether the program is made of commands, as opposed to being one. */
+function isGrouped(program: ProgramSpec): boolean {
+  return program.commands.every((spec) => spec.path.length > 0);
+}
+
+function leafCommands(command: Command): Command[] {
+  return command.commands.flatMap((child) => (child.commands.length === 0 ? [child] : leafCommands(child)));
 }
 
 /** Creates the command at `spec.path`, and the groups above it where they are missing. */
@@ -119,7 +134,7 @@ function addGroup(parent: Command, name: string, program: ProgramSpec): Command 
 }
 
 function configureCommand(command: Command, spec: CommandSpec, context: CommandContext, onCommand: OnCommand): void {
-  command.summary(spec.summary).description(spec.summary);
+  command.summary(spec.summary).description(spec.summary).helpCommand(false).allowExcessArguments(false);
   for (const argument of spec.arguments) {
     const name = argument.variadic === true ? `${argument.name}...` : argument.name;
     command.argument(argument.required ? `<${name}>` : `[${name}]`, argument.description);
@@ -225,10 +240,7 @@ function commandEpilogue(spec: CommandSpec, width: number): string {
       ),
     );
   }
-  if (spec.examples.length > 0) {
-    const lines = spec.examples.map((example) => `  ${example.command}\n${wrap(example.explanation, width, '      ')}`);
-    sections.push(`Examples:\n${lines.join('\n')}`);
-  }
+  if (spec.examples.length > 0) sections.push(exampleSection(spec.examples, width));
   sections.push(
     section(
       'Exit codes:',
@@ -239,14 +251,15 @@ function commandEpilogue(spec: CommandSpec, width: number): string {
   return `${sections.join('\n\n')}\n`;
 }
 
-function programEpilogue(program: ProgramSpec): string {
-  const lines = program.commands
-    .flatMap((spec) => spec.examples.slice(0, 1))
-    .map((example) => [example.command, example.explanation] as const);
-  const footer = `Run \`${program.name} COMMAND --help\` for its options, more examples and exit codes, or \`man ${program.name}\`.\n`;
-  const widest = Math.max(0, ...lines.map(([command]) => command.length));
-  const examples = lines.map(([command, explanation]) => `  ${command.padEnd(widest)}  ${explanation}`);
-  return `Examples:\n${examples.join('\n')}\n\n${footer}`;
+function programEpilogue(program: ProgramSpec, width: number): string {
+  const examples = program.commands.flatMap((spec) => spec.examples.slice(0, 1));
+  const footer = `Run \`${program.name} COMMAND --help\` for its options, examples and exit codes. The manual: \`man ${program.name}\`.`;
+  return `${exampleSection(examples, width)}\n\n${wrap(footer, width)}\n`;
+}
+
+function exampleSection(examples: readonly ExampleSpec[], width: number): string {
+  const lines = examples.map((example) => `  ${example.command}\n${wrap(example.explanation, width, '      ')}`);
+  return `Examples:\n${lines.join('\n')}`;
 }
 
 /** Every exit code of a command, the common ones included, in rising order. */
@@ -307,14 +320,20 @@ function unknownCommand(parent: Command, word: string): AtlasError {
   );
 }
 
-/** Commander's complaint as a usage error: one line, with its suggestion, and the help of the command that was meant. */
-function usageError(program: ProgramSpec, argv: readonly string[], error: CommanderError): AtlasError {
-  const [first = '', ...rest] = error.message.replace(/^error: /, '').split('\n');
-  const sentence = capitalise(first.replaceAll("'", '"').replace(/[.]?$/, '.'));
-  const suggestion = rest.map((line) => line.trim().replace(/^\((.*)\)$/, '$1'));
-  return new AtlasError('Usage', [sentence, ...suggestion].join(' '), {
-    next: `Run \`${[program.name, ...meantCommand(program, argv), '--help'].join(' ')}\`.`,
-  });
+/** Commander's complaint as a usage error: one line, with its suggestion. Every usage error names the help that was meant. */
+function asUsageError(program: ProgramSpec, argv: readonly string[], error: unknown): unknown {
+  const next = `Run \`${[program.name, ...meantCommand(program, argv), '--help'].join(' ')}\`.`;
+  if (error instanceof CommanderError) {
+    const [first = '', ...rest] = error.message.replace(/^error: /, '').split('\n');
+    const sentence = capitalise(first.replaceAll("'", '"').replace(/[.]?$/, '.'));
+    const suggestion = rest.map((line) => line.trim().replace(/^\((.*)\)$/, '$1'));
+    const message = [sentence.replace(/ argument missing\.$/, ' needs a value.'), ...suggestion].join(' ');
+    return new AtlasError('Usage', message, { next });
+  }
+  if (error instanceof AtlasError && error.code === 'Usage' && error.next === ERRORS.Usage.next) {
+    return new AtlasError('Usage', error.message, { next, cause: error.cause });
+  }
+  return error;
 }
 
 /** The longest path of a command or group whose words the command line begins with. */

@@ -5,7 +5,7 @@
  * would cost every failing command a third of a second. Tells the user's fault, or the world's, from a bug of ours: only
  * for a bug is there a stack to ask for.
  */
-import { AtlasError, ERRORS, findError, type ErrorCode } from '../contract/errors.js';
+import { AtlasError, findError, type ErrorCode } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import { styleFor } from '../terminal/style.js';
 import { EXIT_OF_ERROR } from './exit-codes.js';
@@ -44,7 +44,9 @@ export function reportError(error: unknown, options: ReportOptions): ExitCode {
     return report.exitCode;
   }
   const style = styleFor(options.stderr, options.env);
-  options.stderr.write(`${style.bold(style.red('error:'))} ${report.message}\n`);
+  // Who pressed Ctrl-C got what was asked for: that is no error, though the exit code says that it is not the whole.
+  const label = report.code === 'Interrupted' ? '' : `${style.bold(style.red('error:'))} `;
+  options.stderr.write(`${label}${report.message}\n`);
   if (report.next !== '') options.stderr.write(`${style.bold(' next:')} ${report.next}\n`);
   if (debug) options.stderr.write(`${stackOf(error)}\n`);
   return report.exitCode;
@@ -57,10 +59,10 @@ export function describeError(error: unknown): ErrorReport {
     const step = stepOf(error);
     const reason = findError(found.error.cause)?.code;
     return {
+      code: found.code,
       message: oneLine(found.message),
       next: found.next,
       exitCode: EXIT_OF_ERROR[found.code],
-      code: found.code,
       ...(step === undefined ? {} : { step }),
       ...(reason === undefined || reason === found.code ? {} : { reason }),
       unexpected: false,
@@ -125,14 +127,6 @@ export function reasonOf(error: unknown): string {
 /** gRPC's numbers for the answers that have an entry in the catalogue. */
 const GRPC = { deadlineExceeded: 4, notFound: 5, permissionDenied: 7, unavailable: 14, unauthenticated: 16 } as const;
 
-/** Whether a call failed because the server could not be reached, and may succeed later. */
-export function isUnreachable(error: unknown): boolean {
-  return causes(error).some((cause) => {
-    const { code } = cause as { code?: unknown };
-    return code === GRPC.unavailable || code === GRPC.deadlineExceeded || code === 'ServerUnreachable';
-  });
-}
-
 /** An error of Temporal's client as one of the catalogue. */
 function fromTemporal(error: unknown): AtlasError | undefined {
   for (const cause of causes(error)) {
@@ -181,9 +175,4 @@ function stackOf(error: unknown): string {
   return causes(error)
     .map((cause, depth) => `${depth === 0 ? '' : 'caused by: '}${cause.stack ?? cause.message}`)
     .join('\n');
-}
-
-/** The next step that the catalogue gives for a code. */
-export function nextStepFor(code: ErrorCode): string {
-  return ERRORS[code].next;
 }

@@ -143,7 +143,11 @@ export const ERRORS = {
     'List what exists with `atlas workers ls` or `atlas sessions ls`.',
   ),
   Interrupted: entry('The command was interrupted.', 'Run it again.'),
-  WaitTimeout: entry('What was waited for did not happen in time.', 'Wait longer, or look at why it takes so long.', true),
+  WaitTimeout: entry(
+    'What was waited for did not happen in time.',
+    'Wait longer, or look at why it takes so long.',
+    true,
+  ),
   IdInUse: entry(
     'A workflow with this id is running.',
     'Attach to it with `atlas run --attach ID`, or choose another --id.',

@@ -64,7 +64,8 @@ export function stageDetail(stage: StageView, nowMs: number): string {
   const parts: string[] = [];
   if (stage.state === 'running' && stage.progress !== undefined) parts.push(progressText(stage.progress));
   if (stage.state === 'running' && stage.attempt > 1) {
-    const reason = stage.lastFailure === undefined ? '' : `: ${plainText(stage.lastFailure)}`;
+    const reason =
+      stage.lastFailure === undefined ? '' : ` after: ${plainText(stage.lastFailure.replace(/\s+/g, ' '))}`;
     parts.push(`attempt ${stage.attempt}${reason}`);
   }
   if (stage.startedAtMs !== undefined && stage.state !== 'waiting' && stage.state !== 'skipped') {
@@ -107,7 +108,9 @@ export class RunLines {
     if (view.redos > (before?.redos ?? 0)) {
       yield `The worker was lost; the sequence is done again from its start (${count(view.redos, 'redo', 'redos')} so far).`;
     }
-    if (view.worker !== null && view.worker !== before?.worker) yield `On ${plainText(view.worker)}.`;
+    // The line of the stage that ends with a worker names it; only a change after that needs one of its own.
+    const isToldByStage = before?.stages[0]?.state !== view.stages[0]?.state;
+    if (!isToldByStage && view.worker !== null && view.worker !== before?.worker) yield `On ${plainText(view.worker)}.`;
     if (view.hint !== null && view.hint !== before?.hint) yield view.hint;
   }
 
@@ -115,7 +118,7 @@ export class RunLines {
     for (const [index, stage] of view.stages.entries()) {
       const old = before?.stages[index];
       const detail = stageDetail(stage, nowMs);
-      const line = `${stageLabel(stage.name)}: ${stageWord(stage)}${detail === '' ? '' : ` · ${detail}`}`;
+      const line = `${stageLabel(stage.name)}: ${stageWord(stage, view.worker)}${detail === '' ? '' : ` · ${detail}`}`;
       const changed = stage.state !== (old?.state ?? 'waiting') || stage.attempt > (old?.attempt ?? 1);
       // After a redo the stages fall back to waiting; the line about the redo has said so.
       if (changed && stage.state !== 'waiting') {
@@ -134,6 +137,8 @@ export class RunLines {
   }
 }
 
-function stageWord(stage: StageView): string {
-  return stage.state === 'running' && stage.name === 'acquire' ? 'waiting' : stage.state;
+function stageWord(stage: StageView, worker: string | null): string {
+  if (stage.name !== 'acquire') return stage.state;
+  if (stage.state === 'done' && worker !== null) return plainText(worker);
+  return stage.state === 'running' ? 'waiting' : stage.state;
 }

@@ -29,7 +29,7 @@ import type { CommandContext, ParsedCommand } from '../spec.js';
 import { allArrived, fetchArtifacts, openOutputFolder, type OutputFolder } from './artifacts.js';
 import { fleetOf, openConnection } from './connection.js';
 import { prepareSource, type PreparedSource } from './document-source.js';
-import { didYouMean } from './nearest.js';
+import { didYouMean } from './did-you-mean.js';
 import type { ServeAddress } from './parse.js';
 import { openRunDisplay, type RunDisplay } from './run-display.js';
 import { closeRun, startOfRun, workerHasDocument, type RunState } from './run-progress.js';
@@ -100,9 +100,8 @@ async function startRun(context: CommandContext, parsed: ParsedCommand, input: s
     );
     closers.push(() => folder.removeIfEmpty());
     const isDev = parsed.options['dev'] === true;
-    const { client, close } = isDev
-      ? await openDevConnection(context, parsed, closers)
-      : await openConnection(context.env, parsed);
+    const dev = isDev ? await openDevConnection(context, parsed, closers) : undefined;
+    const { client, close } = dev ?? (await openConnection(context.env, parsed));
     closers.push(close);
     const server = await startTransferServer({
       address: serveAddressOf(parsed),
@@ -126,6 +125,8 @@ async function startRun(context: CommandContext, parsed: ParsedCommand, input: s
       startedAtMs,
       kind: isDev ? 'dev' : 'started',
       servesDocument: source.kind === 'served',
+      isRunning: true,
+      ...(dev === undefined ? {} : { failed: dev.failed }),
     });
   } finally {
     await closeAll(closers);
@@ -136,19 +137,25 @@ async function openDevConnection(
   context: CommandContext,
   parsed: ParsedCommand,
   closers: (() => Promise<unknown>)[],
-): Promise<{ client: Client; close(): Promise<void> }> {
-  const { startDevEnvironment } = await import('./dev-environment.js');
+): Promise<{ client: Client; close(): Promise<void>; failed: Promise<never> }> {
+  const { describeDevStep, startDevEnvironment } = await import('./dev-environment.js');
+  const { RESOLVE_STEP_LABELS } = await import('../../temporal/resolve-server.js');
   const { connectClient, plainProfile } = await import('../../temporal/connect.js');
   const isSilent = isJson(parsed);
+  const style = styleFor(context.stderr, context.env);
   const environment = await startDevEnvironment({
-    env: { ...context.env, ATLAS_FLEET: fleetOf(parsed) },
+    env: context.env,
     signal: context.signal,
+    // The worker must have what the run asks for, or it would wait for ever.
+    worker: { fleet: fleetOf(parsed), capabilities: parsed.options['capabilities'] as string[] | undefined },
     onStep: (step) => {
-      if (!isSilent) context.stderr.write(`${step.message}\n`);
+      const line = isSilent ? undefined : describeDevStep(step, RESOLVE_STEP_LABELS);
+      if (line !== undefined) context.stderr.write(`${style.dim(line)}\n`);
     },
   });
   closers.push(() => environment.stop());
-  return connectClient(plainProfile(environment.address, environment.namespace));
+  const { client, close } = await connectClient(plainProfile(environment.address, environment.namespace));
+  return { client, close, failed: environment.failed };
 }
 
 function requestOf(parsed: ParsedCommand, source: PreparedSource, server: TransferServer): DocumentRequest {
@@ -214,7 +221,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
   const closers: (() => Promise<unknown>)[] = [close];
   try {
     const handle = client.workflow.getHandle(workflowId);
-    const { documentName, startedAtMs } = await describeRun(handle, workflowId);
+    const { documentName, startedAtMs, isRunning } = await describeRun(handle, workflowId);
     const shortId = /[a-z0-9]+$/i.exec(workflowId)?.[0] ?? randomBytes(ID_BYTES).toString('hex');
     const folder = await openOutputFolder(
       resolve(
@@ -236,6 +243,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
       startedAtMs,
       kind: 'attached',
       servesDocument: false,
+      isRunning,
     });
   } finally {
     await closeAll(closers);
@@ -245,7 +253,7 @@ async function attachToRun(context: CommandContext, parsed: ParsedCommand, workf
 async function describeRun(
   handle: WorkflowHandle,
   workflowId: string,
-): Promise<{ documentName: string; startedAtMs: number }> {
+): Promise<{ documentName: string; startedAtMs: number; isRunning: boolean }> {
   let description;
   try {
     description = await handle.describe();
@@ -265,6 +273,7 @@ async function describeRun(
   return {
     documentName: typeof name === 'string' ? name : workflowId,
     startedAtMs: description.startTime.getTime(),
+    isRunning: description.status.name === 'RUNNING',
   };
 }
 
@@ -281,6 +290,10 @@ interface Following {
   readonly startedAtMs: number;
   readonly kind: 'started' | 'dev' | 'attached';
   readonly servesDocument: boolean;
+  /** False for a run that had ended before this command looked: there is no progress to show. */
+  readonly isRunning: boolean;
+  /** Rejects when the server or worker of `--dev` ends by itself: waiting for the run has no sense then. */
+  readonly failed?: Promise<never>;
 }
 
 async function followRun(run: Following): Promise<ExitCode> {
@@ -294,8 +307,11 @@ async function followRun(run: Following): Promise<ExitCode> {
   });
   const isSilent = isJson(parsed);
   if (!isSilent) context.stderr.write(`Run ${plainText(workflowId)}\n`);
-  const display = await openRunDisplay(context, state.view, { silent: isSilent, startedAtMs: run.startedAtMs });
-  const wait = new WaitLimit(context.signal, parsed.options['timeout']);
+  const display = await openRunDisplay(context, state.view, {
+    silent: isSilent || !run.isRunning,
+    startedAtMs: run.startedAtMs,
+  });
+  const wait = new WaitLimit(context.signal, parsed.options['timeout'], run.failed);
   let end: RunEnd<DocumentResult>;
   try {
     end = await watchRun<DocumentResult>({
@@ -312,6 +328,7 @@ async function followRun(run: Following): Promise<ExitCode> {
     });
   } catch (error) {
     await display.end();
+    if (wait.failure !== undefined) throw wait.failure;
     if (wait.signal.aborted) throw await stopWatching(run, state, wait.reason());
     throw error;
   } finally {
@@ -347,15 +364,22 @@ function waitHint(parsed: ParsedCommand, kind: Following['kind']): string {
   return `No worker${wanted} of the fleet "${fleetOf(parsed)}" has taken the run yet. See \`atlas workers ls\`; start one with \`${start}\`.`;
 }
 
-/** The user's Ctrl-C and `--timeout` in one signal. */
+/** What ends the waiting before the run ends: the user's Ctrl-C, `--timeout`, or the death of the servers of `--dev`. */
 class WaitLimit {
   readonly signal: AbortSignal;
+  /** Why the servers of `--dev` ended. */
+  failure: unknown;
   readonly #timeout = new AbortController();
+  readonly #dead = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
 
-  constructor(interrupt: AbortSignal, timeoutMs: unknown) {
-    this.signal = AbortSignal.any([interrupt, this.#timeout.signal]);
+  constructor(interrupt: AbortSignal, timeoutMs: unknown, failed: Promise<never> | undefined) {
+    this.signal = AbortSignal.any([interrupt, this.#timeout.signal, this.#dead.signal]);
     if (typeof timeoutMs === 'number') this.#timer = setTimeout(() => this.#timeout.abort(), timeoutMs);
+    failed?.catch((error: unknown) => {
+      this.failure = error;
+      this.#dead.abort();
+    });
   }
 
   reason(): 'interrupt' | 'timeout' {
@@ -429,7 +453,7 @@ function jobFailure(run: Following, state: RunState, error: unknown): AtlasError
   const isOurServer = run.servesDocument && found?.code === 'SourceUnreachable';
   const next = isOurServer
     ? 'Choose an address of this host that the worker can reach with --serve-address, and allow it on the worker.'
-    : (found?.next ?? 'Read the reason in the message; the history of the workflow has every attempt.');
+    : (found?.next ?? 'The history of the workflow has every attempt; run the command again when the reason is gone.');
   return new AtlasError('JobFailed', `The job failed${where}: ${reason}`, { cause: error, next });
 }
 

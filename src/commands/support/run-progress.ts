@@ -119,7 +119,7 @@ export function closeRun(
 ): RunState {
   const failedIndex = end.failed ? failedStage(state.view.stages, end.failedStep) : -1;
   const stages = state.view.stages.map((stage, index): StageView => {
-    const ended = { ...stage, endedAtMs: stage.endedAtMs ?? atMs, startedAtMs: stage.startedAtMs ?? atMs };
+    const ended = { ...stage, endedAtMs: stage.endedAtMs ?? atMs };
     if (end.failed) {
       if (index === failedIndex) return { ...ended, state: 'failed' };
       return index < failedIndex && stage.state !== 'waiting'
@@ -162,7 +162,7 @@ function advance(stages: readonly StageView[], running: PendingActivity, atMs: n
   return stages.map((stage, position): StageView => {
     if (position < index) {
       if (stage.state === 'done') return stage;
-      return { ...stage, state: 'done', startedAtMs: stage.startedAtMs ?? atMs, endedAtMs: atMs };
+      return { ...stage, state: 'done', endedAtMs: atMs };
     }
     if (position > index) return stage;
     return {

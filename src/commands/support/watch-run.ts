@@ -77,7 +77,7 @@ export async function resultThroughOutages<Result>(
   let pauseMs = OUTAGE_FIRST_PAUSE_MS;
   for (;;) {
     try {
-      const result: unknown = await client.withAbortSignal(signal, () => handle.result());
+      const result: unknown = await client.withAbortSignal(ownSignal(signal), () => handle.result());
       return { kind: 'completed', result: result as Result };
     } catch (error) {
       signal.throwIfAborted();
@@ -89,6 +89,14 @@ export async function resultThroughOutages<Result>(
   }
 }
 
+/**
+ * A signal for one call. The client adds a listener for every call and never removes it, so that a signal that lives as
+ * long as the run would collect thousands.
+ */
+function ownSignal(signal: AbortSignal): AbortSignal {
+  return AbortSignal.any([signal]);
+}
+
 interface Seen {
   readonly atMs: number;
   readonly pending: readonly PendingActivity[];
@@ -97,7 +105,7 @@ interface Seen {
 async function look({ client, handle, fleet, signal }: WatchOptions): Promise<Seen | 'unavailable'> {
   try {
     const description = await client.withDeadline(Date.now() + LOOK_DEADLINE_MS, () =>
-      client.withAbortSignal(signal, () => handle.describe()),
+      client.withAbortSignal(ownSignal(signal), () => handle.describe()),
     );
     const pending = description.raw.pendingActivities ?? [];
     return { atMs: Date.now(), pending: pending.map((activity) => readPending(client, fleet, activity)) };
