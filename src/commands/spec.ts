@@ -13,19 +13,30 @@ export interface ArgumentSpec {
 }
 
 export interface OptionSpec {
-  /** In commander's form: `-o, --output <format>`, `--dev`, `--no-headers`. */
+  /** In commander's form: `-o, --format <format>`, `--dev`, `--no-headers`. */
   readonly flags: string;
   readonly description: string;
+  /** Taken from this variable when the flag is absent. Ignored where the variable is empty. */
   readonly env?: string;
   readonly default?: string | boolean | number;
+  /** What the help text says instead of `default`, for a default that is computed. */
+  readonly defaultText?: string;
   readonly choices?: readonly string[];
   /** May be given more than once; the value is then an array. */
   readonly repeatable?: boolean;
+  /** Turns the text into a value. Throws an Error whose message ends the sentence `--flag: ...`. */
+  readonly parse?: (value: string) => unknown;
 }
 
 export interface ExampleSpec {
   readonly command: string;
   readonly explanation: string;
+}
+
+/** A variable that a command reads and that is not the twin of one option. */
+export interface EnvironmentSpec {
+  readonly name: string;
+  readonly description: string;
 }
 
 /** Everything a command touches outside itself, so that tests can replace it. */
@@ -35,7 +46,10 @@ export interface CommandContext {
   readonly stdout: NodeJS.WriteStream;
   readonly stderr: NodeJS.WriteStream;
   readonly stdin: NodeJS.ReadStream;
-  /** Aborts at the first SIGINT or SIGTERM. A command that handles it itself says so with `handlesSignals`. */
+  /**
+   * Aborts at the first SIGINT, SIGTERM or SIGHUP; its reason is an `AtlasError` with the code `Interrupted`. The
+   * second signal ends the process. It never aborts for a command with `handlesSignals`.
+   */
   readonly signal: AbortSignal;
 }
 
@@ -43,20 +57,38 @@ export interface CommandContext {
 export interface ParsedCommand {
   readonly args: readonly (string | readonly string[] | undefined)[];
   readonly options: Readonly<Record<string, unknown>>;
+  /** Whether an option was given on the command line or in the environment, and not just by its default. */
+  readonly given: ReadonlySet<string>;
 }
 
 export type RunCommand = (context: CommandContext, parsed: ParsedCommand) => Promise<ExitCode>;
 
 export interface CommandSpec {
-  /** `['workers', 'ls']` for `atlas workers ls`. */
+  /** `['workers', 'ls']` for `atlas workers ls`; `[]` for a program that is one command, such as atlasd. */
   readonly path: readonly string[];
   readonly summary: string;
+  /** Forms of the command line after the program's name, where the one made from arguments and options misleads. */
+  readonly usage?: readonly string[];
   /** Paragraphs for the man page and the end of the help text. */
   readonly description?: readonly string[];
   readonly arguments: readonly ArgumentSpec[];
   readonly options: readonly OptionSpec[];
+  readonly environment?: readonly EnvironmentSpec[];
   readonly examples: readonly ExampleSpec[];
   /** Beside 0, 1 and 2, which every command may return. */
   readonly exitCodes: readonly ExitCode[];
+  /** The command installs its own handlers for SIGINT and SIGTERM; those of the program are removed before it runs. */
+  readonly handlesSignals?: boolean;
   readonly load: () => Promise<RunCommand>;
+}
+
+/** A program: `atlas` with its commands, or `atlasd` with the one at the root. */
+export interface ProgramSpec {
+  readonly name: string;
+  readonly summary: string;
+  /** Paragraphs for the man page and the end of the help text of the program itself. */
+  readonly description?: readonly string[];
+  readonly commands: readonly CommandSpec[];
+  /** Summaries of the words that only group commands, such as `workers`. */
+  readonly groups?: Readonly<Record<string, string>>;
 }

@@ -1,12 +1,22 @@
 /**
- * Durations as people write them: `500ms`, `30s`, `1h30m`.
+ * Durations as people write them: `500ms`, `30s`, `1h30m`, and as Temporal writes them: `30 seconds`, `2 days`.
  *
- * Owns: the syntax, the same in flags, environment and files. Imports nothing.
+ * Owns: the syntax, the same in flags, environment, files and workflow options. Imports nothing.
  */
 
 const UNITS_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1_000, ms: 1 } as const;
-const DURATION = /^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/;
-const PART = /(\d+(?:\.\d+)?)(ms|s|m|h|d)/g;
+type Unit = keyof typeof UNITS_MS;
+
+const UNIT_NAMES: readonly (readonly [RegExp, Unit])[] = [
+  [/^(?:ms|msecs?|milliseconds?)$/, 'ms'],
+  [/^(?:s|secs?|seconds?)$/, 's'],
+  [/^(?:m|mins?|minutes?)$/, 'm'],
+  [/^(?:h|hrs?|hours?)$/, 'h'],
+  [/^(?:d|days?)$/, 'd'],
+];
+const DURATION = /^(?:\d+(?:\.\d+)? *[a-z]+ *)+$/;
+const PART = /(\d+(?:\.\d+)?) *([a-z]+)/g;
+const EXPLANATION = 'is not a duration: write for example 500ms, 30s, 10m or 1h30m';
 
 /**
  * The duration in whole milliseconds. A number without a unit is refused: nobody agrees on its unit.
@@ -14,10 +24,12 @@ const PART = /(\d+(?:\.\d+)?)(ms|s|m|h|d)/g;
  */
 export function parseDurationMs(text: string): number {
   if (/^\d+(?:\.\d+)?$/.test(text)) throw new Error(`has no unit: write ${text}s, ${text}m or ${text}h`);
-  if (!DURATION.test(text)) throw new Error('is not a duration: write for example 500ms, 30s, 10m or 1h30m');
+  if (!DURATION.test(text)) throw new Error(EXPLANATION);
   let totalMs = 0;
-  for (const [, amount, unit] of text.matchAll(PART)) {
-    totalMs += Number(amount) * UNITS_MS[unit as keyof typeof UNITS_MS];
+  for (const [, amount, name] of text.matchAll(PART)) {
+    const unit = UNIT_NAMES.find(([pattern]) => pattern.test(name!))?.[1];
+    if (unit === undefined) throw new Error(EXPLANATION);
+    totalMs += Number(amount) * UNITS_MS[unit];
   }
   return Math.round(totalMs);
 }

@@ -66,6 +66,11 @@ export const ERRORS = {
     true,
   ),
 
+  AsyncCompletionRefused: entry(
+    'A pinned activity tried to complete asynchronously.',
+    'Return the result from the activity itself: a session must know when its activities have ended.',
+  ),
+
   // Workers and configuration
   NameInvalid: entry(
     'A name does not follow the rules for names.',
@@ -134,6 +139,11 @@ export const ERRORS = {
     'List what exists with `atlas workers ls` or `atlas sessions ls`.',
   ),
   Interrupted: entry('The command was interrupted.', 'Run it again.'),
+  WaitTimeout: entry('What was waited for did not happen in time.', 'Wait longer, or look at why it takes so long.', true),
+  IdInUse: entry(
+    'A workflow with this id is running.',
+    'Attach to it with `atlas run --attach ID`, or choose another --id.',
+  ),
   FileUnreadable: entry('A local file can not be read.', 'Check the path and its permissions.'),
   JobFailed: entry('The job failed.', 'Read the step and the reason in the message.'),
   OutputUnwritable: entry('The folder for the artifacts can not be written.', 'Choose another with --output.'),

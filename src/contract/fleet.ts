@@ -6,7 +6,7 @@
 export const WORKER_WORKFLOW_TYPE = 'atlasWorker';
 export const REGISTER_UPDATE = 'atlas:register';
 export const STOPPED_UPDATE = 'atlas:stopped';
-export const WORKER_STATE_QUERY = 'atlas:worker';
+export const PRESENCE_ACTIVITY = 'atlas:presence';
 
 /** A worker that sends no presence for this long is lost. */
 export const PRESENCE_TTL_MS = 6_000;
@@ -34,10 +34,27 @@ export interface WorkerIdentity {
   readonly startedAtMs: number;
 }
 
-/** The state that the workflow of a worker holds. `stale` is never held: it is what a client sees between heartbeats. */
-export type HeldWorkerState = 'registering' | 'ready' | 'lost' | 'stopped';
+/** Answer to a registration. */
+export interface RegisterAnswer {
+  /** Whether another instance had the name before; its sessions are lost. */
+  readonly replaced: boolean;
+}
 
-/** Memo of the workflow of a worker: the coarse state, upserted on transitions only. */
+/** Argument of the presence activity. */
+export interface PresenceRequest {
+  /** The life of the daemon that is meant; another one must not answer. */
+  readonly nonce: string;
+  /** Whether the worker counts as lost, so that the daemon registers again when it picks this up. */
+  readonly lost: boolean;
+}
+
+/** The coarse state that the workflow of a worker holds; clients refine it by the age of the last heartbeat. */
+export type HeldWorkerState = 'ready' | 'lost' | 'stopped';
+
+/** The key of {@link WorkerMemo} in the memo of the workflow of a worker. */
+export const WORKER_MEMO_KEY = 'atlas';
+
+/** What the memo of the workflow of a worker says; upserted on transitions only. */
 export interface WorkerMemo {
   readonly state: HeldWorkerState;
   readonly identity: WorkerIdentity;

@@ -41,7 +41,6 @@ export const RELEASE_KILL_AFTER_MS = 30 * SECOND_MS;
 
 export const LEASE_ACTIVITY = 'atlas:acquireWorker';
 export const RELEASE_ACTIVITY = 'atlas:releaseSession';
-export const PRESENCE_ACTIVITY = 'atlas:presence';
 export const GRANT_SIGNAL = 'atlas:grant';
 
 /** Argument of the lease activity. */
@@ -57,6 +56,8 @@ export interface LeaseRequest {
 export interface Grant {
   readonly session: string;
   readonly epoch: number;
+  /** New at every grant, and the same when a restarted supervisor repeats the signal of one it made. */
+  readonly grantId: string;
   readonly worker: string;
   readonly queue: string;
   readonly controlQueue: string;

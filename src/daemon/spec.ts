@@ -31,5 +31,6 @@ export const atlasdSpec: CommandSpec = {
     },
   ],
   exitCodes: [EXIT.unreachable, EXIT.conflict],
+  handlesSignals: true,
   load: async () => (await import('./main.js')).run,
 };

@@ -1,2 +1,9 @@
-/** Placeholder signature until the owner lands; see the exports below. */
-export {};
+/**
+ * What workflow code imports: sessions pinned to one worker, and activities routed by capability.
+ *
+ * @module
+ */
+export { withSession, type PinnedActivityOptions, type Session } from './session.js';
+export type { OnLost, SessionOptions } from './options.js';
+export { pooled, workerActivities, type PooledOptions, type WorkerActivityOptions } from './routing.js';
+export { ERRORS, findErrorCode, isErrorCode, type ErrorCode } from '../contract/errors.js';

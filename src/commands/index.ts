@@ -1,0 +1,13 @@
+/** The list of atlas's commands, in the order in which help and man page show them. One line per command. */
+import { run } from './run.js';
+import { sessionsLs } from './sessions-ls.js';
+import type { CommandSpec } from './spec.js';
+import { workersLs } from './workers-ls.js';
+
+export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs];
+
+/** Summaries of the words that only group commands. */
+export const GROUPS: Readonly<Record<string, string>> = {
+  workers: 'the workers of a fleet',
+  sessions: 'the sessions that workers hold',
+};

@@ -1,0 +1,347 @@
+/**
+ * Builds a commander program from command specifications, runs it, and turns whatever goes wrong into one error report
+ * and an exit code. `atlas` and `atlasd` both come from here.
+ *
+ * Owns parsing, help and usage errors. Must not load what a command needs to run: `spec.load()` is called only once the
+ * command line was found valid, so that help stays fast.
+ */
+import { Command, CommanderError, Option } from 'commander';
+import { AtlasError } from '../contract/errors.js';
+import { EXIT, type ExitCode } from '../contract/exit-codes.js';
+import { COMMON_EXIT_CODES, EXIT_MEANINGS } from './exit-codes.js';
+import type { CommandContext, CommandSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
+import { didYouMean } from './support/nearest.js';
+import { packageVersion } from './support/version.js';
+
+/** Lines longer than this are hard to read, however wide the terminal is. */
+const MAX_HELP_WIDTH = 100;
+const DEFAULT_HELP_WIDTH = 80;
+
+export interface RunProgramOptions {
+  /** Called before a command with `handlesSignals` runs. */
+  readonly releaseSignals?: () => void;
+}
+
+/**
+ * Runs a program on a command line (without the first two elements of `process.argv`). Never rejects: errors are
+ * reported on stderr and become the exit code.
+ */
+export async function runProgram(
+  program: ProgramSpec,
+  argv: readonly string[],
+  context: CommandContext,
+  options: RunProgramOptions = {},
+): Promise<ExitCode> {
+  let exitCode: ExitCode = EXIT.done;
+  const root = buildProgram(program, context, async (spec, parsed) => {
+    const run = await spec.load();
+    if (spec.handlesSignals === true) options.releaseSignals?.();
+    exitCode = await run(context, parsed);
+  });
+  try {
+    await root.parseAsync([...argv], { from: 'user' });
+    return exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError && error.exitCode === 0) return EXIT.done;
+    const reported = error instanceof CommanderError ? usageError(program, argv, error) : error;
+    const { reportError } = await import('./report-error.js');
+    return reportError(reported, {
+      stderr: context.stderr,
+      env: context.env,
+      format: wantsJson(argv) ? 'json' : 'text',
+    });
+  }
+}
+
+type OnCommand = (spec: CommandSpec, parsed: ParsedCommand) => Promise<void>;
+
+function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: OnCommand): Command {
+  const root = new Command(program.name);
+  root
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => void context.stdout.write(text),
+      writeErr: (text) => void context.stderr.write(text),
+      // Usage errors are reported by runProgram, in the same form as every other error.
+      outputError: () => undefined,
+      getOutHelpWidth: () => helpWidth(context.stdout),
+      getErrHelpWidth: () => helpWidth(context.stderr),
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
+    })
+    .configureHelp({ optionDescription: (option) => option.description })
+    .helpOption('-h, --help', 'show this help')
+    .version(`${program.name} ${packageVersion()}`, '-V, --version', 'print the version')
+    .summary(program.summary)
+    .description(program.summary);
+
+  for (const spec of program.commands) {
+    const command = spec.path.length === 0 ? root : addCommand(root, program, spec);
+    configureCommand(command, spec, context, onCommand);
+  }
+  const isOneCommand = program.commands.some((spec) => spec.path.length === 0);
+  if (!isOneCommand) {
+    root.helpCommand('help [command]', 'show the help of a command');
+    root.addHelpText('after', () => `\n${programEpilogue(program)}`);
+    // Without arguments there is nothing to complain about yet: show what there is.
+    root.action(() => {
+      const [word] = root.args;
+      if (word !== undefined) throw unknownCommand(root, word);
+      root.outputHelp();
+    });
+    root.allowExcessArguments(true);
+  }
+  return root;
+}
+
+/** Creates the command at `spec.path`, and the groups above it where they are missing. */
+function addCommand(root: Command, program: ProgramSpec, spec: CommandSpec): Command {
+  let parent = root;
+  for (const group of spec.path.slice(0, -1)) {
+    parent = parent.commands.find((command) => command.name() === group) ?? addGroup(parent, group, program);
+  }
+  return parent.command(spec.path.at(-1)!);
+}
+
+function addGroup(parent: Command, name: string, program: ProgramSpec): Command {
+  const summary = program.groups?.[name] ?? '';
+  const group = parent.command(name).summary(summary).description(summary).helpCommand(false);
+  group.allowExcessArguments(true);
+  group.action(() => {
+    const [word] = group.args;
+    if (word !== undefined) throw unknownCommand(group, word);
+    const words = commandNames(group);
+    throw new AtlasError('Usage', `${commandLine(group)} needs a command: ${words.join(', ')}.`, {
+      next: `Run \`${commandLine(group)} ${words[0] ?? '--help'}\`, or \`${commandLine(group)} --help\`.`,
+    });
+  });
+  return group;
+}
+
+function configureCommand(command: Command, spec: CommandSpec, context: CommandContext, onCommand: OnCommand): void {
+  command.summary(spec.summary).description(spec.summary);
+  for (const argument of spec.arguments) {
+    const name = argument.variadic === true ? `${argument.name}...` : argument.name;
+    command.argument(argument.required ? `<${name}>` : `[${name}]`, argument.description);
+  }
+  for (const option of spec.options) command.addOption(commanderOption(option));
+  if (spec.usage !== undefined) {
+    command.usage(spec.usage.join(`\n       ${[rootOf(command).name(), ...spec.path].join(' ')} `));
+  }
+  command.addHelpText('after', () => `\n${commandEpilogue(spec, helpWidth(context.stdout))}`);
+  command.action(async () => {
+    const given = applyEnvironment(command, spec, context.env);
+    await onCommand(spec, {
+      args: command.processedArgs as ParsedCommand['args'],
+      options: command.opts(),
+      given,
+    });
+  });
+}
+
+function commanderOption(spec: OptionSpec): Option {
+  const option = new Option(spec.flags, describeOption(spec));
+  if (spec.default !== undefined) option.default(spec.default);
+  const takesValue = option.required || option.optional;
+  if (takesValue) {
+    const flag = option.long ?? option.short!;
+    option.argParser((text: string, previous: unknown) => {
+      const value = parseValue(spec, text, flag);
+      if (spec.repeatable !== true) return value;
+      // The default is not something the user asked for: the first value replaces it.
+      return Array.isArray(previous) ? [...(previous as unknown[]), value] : [value];
+    });
+  }
+  return option;
+}
+
+/** The description of an option with its choices, default and variable, as help and man page show it. */
+export function describeOption(spec: OptionSpec): string {
+  const facts: string[] = [];
+  if (spec.choices !== undefined) facts.push(`one of ${spec.choices.join(', ')}`);
+  if (spec.repeatable === true) facts.push('may be repeated');
+  const defaultText = spec.defaultText ?? (typeof spec.default === 'boolean' ? undefined : spec.default?.toString());
+  if (defaultText !== undefined) facts.push(`default: ${defaultText}`);
+  if (spec.env !== undefined) facts.push(`env: ${spec.env}`);
+  return facts.length === 0 ? spec.description : `${spec.description} (${facts.join('; ')})`;
+}
+
+function parseValue(spec: OptionSpec, text: string, label: string): unknown {
+  if (spec.choices !== undefined && !spec.choices.includes(text)) {
+    throw new AtlasError(
+      'Usage',
+      `${label}: "${text}" is not one of ${spec.choices.join(', ')}.${didYouMean(text, spec.choices)}`,
+    );
+  }
+  if (spec.parse === undefined) return text;
+  try {
+    return spec.parse(text);
+  } catch (error) {
+    if (error instanceof AtlasError && error.code !== 'Usage') throw error;
+    const message = error instanceof Error ? error.message : String(error);
+    throw new AtlasError('Usage', `${label}: ${message.replace(/[.]?$/, '.')}`, { cause: error });
+  }
+}
+
+/**
+ * Fills options that were not given from their variables. Commander would read `process.env` itself; a command is given
+ * its environment. Returns the names of the options that the user set either way.
+ */
+function applyEnvironment(command: Command, spec: CommandSpec, env: NodeJS.ProcessEnv): Set<string> {
+  const given = new Set<string>();
+  for (const option of spec.options) {
+    const parsed = new Option(option.flags);
+    const name = parsed.attributeName();
+    if (command.getOptionValueSource(name) === 'cli') {
+      given.add(name);
+      continue;
+    }
+    const text = option.env === undefined ? undefined : env[option.env];
+    if (option.env === undefined || text === undefined || text === '') continue;
+    given.add(name);
+    const takesValue = parsed.required || parsed.optional;
+    const value = takesValue ? parseValue(option, text, option.env) : parseFlag(text, option.env);
+    command.setOptionValueWithSource(name, takesValue && option.repeatable === true ? [value] : value, 'env');
+  }
+  return given;
+}
+
+function parseFlag(text: string, variable: string): boolean {
+  if (['1', 'true', 'yes'].includes(text.toLowerCase())) return true;
+  if (['0', 'false', 'no'].includes(text.toLowerCase())) return false;
+  throw new AtlasError('Usage', `${variable}: "${text}" is neither true nor false.`);
+}
+
+function commandEpilogue(spec: CommandSpec, width: number): string {
+  const sections: string[] = [];
+  for (const paragraph of spec.description ?? []) sections.push(wrap(paragraph, width));
+  const environment = spec.environment ?? [];
+  if (environment.length > 0) {
+    sections.push(
+      section(
+        'Environment:',
+        environment.map((variable) => [variable.name, variable.description]),
+        width,
+      ),
+    );
+  }
+  if (spec.examples.length > 0) {
+    const lines = spec.examples.map((example) => `  ${example.command}\n${wrap(example.explanation, width, '      ')}`);
+    sections.push(`Examples:\n${lines.join('\n')}`);
+  }
+  sections.push(
+    section(
+      'Exit codes:',
+      exitCodesOf(spec).map((code) => [String(code), EXIT_MEANINGS[code]]),
+      width,
+    ),
+  );
+  return `${sections.join('\n\n')}\n`;
+}
+
+function programEpilogue(program: ProgramSpec): string {
+  const lines = program.commands
+    .flatMap((spec) => spec.examples.slice(0, 1))
+    .map((example) => [example.command, example.explanation] as const);
+  const footer = `Run \`${program.name} COMMAND --help\` for its options, more examples and exit codes, or \`man ${program.name}\`.\n`;
+  const widest = Math.max(0, ...lines.map(([command]) => command.length));
+  const examples = lines.map(([command, explanation]) => `  ${command.padEnd(widest)}  ${explanation}`);
+  return `Examples:\n${examples.join('\n')}\n\n${footer}`;
+}
+
+/** Every exit code of a command, the common ones included, in rising order. */
+export function exitCodesOf(spec: CommandSpec): ExitCode[] {
+  return [...new Set([...COMMON_EXIT_CODES, ...spec.exitCodes])].sort((left, right) => left - right);
+}
+
+function section(title: string, rows: readonly (readonly [string, string])[], width: number): string {
+  const widest = Math.max(...rows.map(([name]) => name.length));
+  const indent = ' '.repeat(widest + 4);
+  const lines = rows.map(([name, text]) => `  ${name.padEnd(widest)}  ${wrap(text, width, indent).trimStart()}`);
+  return `${title}\n${lines.join('\n')}`;
+}
+
+/** Breaks a paragraph into lines of at most `width` columns, each after `indent`. */
+export function wrap(text: string, width: number, indent = ''): string {
+  const lines: string[] = [];
+  let line = indent;
+  for (const word of text.split(' ')) {
+    const separator = line === indent ? '' : ' ';
+    if (line.length + separator.length + word.length > width && line !== indent) {
+      lines.push(line);
+      line = indent + word;
+    } else {
+      line += separator + word;
+    }
+  }
+  lines.push(line);
+  return lines.join('\n');
+}
+
+function helpWidth(stream: { readonly columns?: number }): number {
+  const columns = stream.columns ?? DEFAULT_HELP_WIDTH;
+  return Math.min(columns > 0 ? columns : DEFAULT_HELP_WIDTH, MAX_HELP_WIDTH);
+}
+
+function rootOf(command: Command): Command {
+  let current = command;
+  while (current.parent !== null) current = current.parent;
+  return current;
+}
+
+function commandLine(command: Command): string {
+  const words: string[] = [];
+  for (let current: Command | null = command; current !== null; current = current.parent) words.unshift(current.name());
+  return words.join(' ');
+}
+
+function commandNames(command: Command): string[] {
+  return command.commands.map((child) => child.name());
+}
+
+function unknownCommand(parent: Command, word: string): AtlasError {
+  return new AtlasError(
+    'Usage',
+    `Unknown command "${word}" of ${commandLine(parent)}.${didYouMean(word, commandNames(parent))}`,
+    { next: `Run \`${commandLine(parent)} --help\` for the list of commands.` },
+  );
+}
+
+/** Commander's complaint as a usage error: one line, with its suggestion, and the help of the command that was meant. */
+function usageError(program: ProgramSpec, argv: readonly string[], error: CommanderError): AtlasError {
+  const [first = '', ...rest] = error.message.replace(/^error: /, '').split('\n');
+  const sentence = capitalise(first.replaceAll("'", '"').replace(/[.]?$/, '.'));
+  const suggestion = rest.map((line) => line.trim().replace(/^\((.*)\)$/, '$1'));
+  return new AtlasError('Usage', [sentence, ...suggestion].join(' '), {
+    next: `Run \`${[program.name, ...meantCommand(program, argv), '--help'].join(' ')}\`.`,
+  });
+}
+
+/** The longest path of a command or group whose words the command line begins with. */
+function meantCommand(program: ProgramSpec, argv: readonly string[]): readonly string[] {
+  let best: readonly string[] = [];
+  for (const spec of program.commands) {
+    for (let length = spec.path.length; length > best.length; length -= 1) {
+      const path = spec.path.slice(0, length);
+      if (path.every((word, index) => argv[index] === word)) best = path;
+    }
+  }
+  return best;
+}
+
+function capitalise(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/**
+ * Whether the command line asks for JSON. Read from the raw words, because the answer is needed most when they could not
+ * be parsed.
+ */
+function wantsJson(argv: readonly string[]): boolean {
+  const end = argv.indexOf('--');
+  const words = end === -1 ? argv : argv.slice(0, end);
+  return words.some((word, index) => {
+    const value = word === '-o' || word === '--format' ? words[index + 1] : /^(?:-o=?|--format=)(.+)$/.exec(word)?.[1];
+    return value === 'json' || value === 'jsonl';
+  });
+}

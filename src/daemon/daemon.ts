@@ -1,0 +1,403 @@
+/**
+ * The supervisor of one worker, put together: what is started in which order, what happens when a part ends, and how
+ * everything is stopped in a bounded time.
+ *
+ * Owns the life of the process's parts. The protocol of sessions is in `session-keeper.ts`, the place in the fleet in
+ * `presence.ts`.
+ */
+import { randomBytes } from 'node:crypto';
+import { statfs } from 'node:fs/promises';
+import { hostname, loadavg } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import type { NativeConnection } from '@temporalio/worker';
+import { AtlasError } from '../contract/errors.js';
+import type { ExecutorState, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
+import type { ExecutorSettings } from '../contract/local.js';
+import { connectClient, connectNative, loadProfile, type TemporalClient } from '../temporal/connect.js';
+import { installRuntime } from '../temporal/runtime.js';
+import type { Logger } from '../terminal/log.js';
+import type { Config } from './config.js';
+import { endGroup, ExecutorProcess } from './executor-process.js';
+import { LedgerFile } from './ledger-file.js';
+import { LocalServer } from './local-server.js';
+import type { Clock } from './ports.js';
+import { Presence } from './presence.js';
+import { Scratch, sweepKept } from './scratch.js';
+import { SessionKeeper } from './session-keeper.js';
+import { type LedgerRecord, SessionTable } from './session-table.js';
+import { SlotGate } from './slots.js';
+import type { StateDirectory } from './state-directory.js';
+import { temporalPort } from './temporal-port.js';
+import { SupervisorWorkers } from './workers.js';
+
+/** How often leases are looked at; the shortest TTL (1 s) is renewed every 333 ms. */
+const TICK_MS = 200;
+const SWEEP_INTERVAL_MS = 60 * 60_000;
+/** A ledger is compacted at the start and when it has grown to this. */
+const COMPACT_AT_BYTES = 4 * 1024 * 1024;
+/** How long after its grace a stop may take in all before the process ends itself. */
+const STOP_EXTRA_MS = 20_000;
+const EXECUTOR_STOP_EXTRA_MS = 5_000;
+const DEFAULT_ACTIVITIES = fileURLToPath(new URL('../jobs/document/activities.js', import.meta.url));
+const DEFAULT_WORKFLOWS = fileURLToPath(new URL('../bundles/document.js', import.meta.url));
+/** The ending by which a file given with --workflows is known to be a bundle that was built before. */
+const BUNDLE_SUFFIX = '.bundle.js';
+
+export interface DaemonOptions {
+  readonly config: Config;
+  readonly directory: StateDirectory;
+  readonly log: Logger;
+  readonly env: NodeJS.ProcessEnv;
+  readonly logFormat: 'json' | 'text';
+  readonly version: string;
+}
+
+export class Daemon {
+  private temporal: TemporalClient | undefined;
+  private connection: NativeConnection | undefined;
+  private ledger: LedgerFile<LedgerRecord> | undefined;
+  private local: LocalServer | undefined;
+  private executor: ExecutorProcess | undefined;
+  private workers: SupervisorWorkers | undefined;
+  private presence: Presence | undefined;
+  private keeper: SessionKeeper | undefined;
+  private gate: SlotGate | undefined;
+  private readonly timers: NodeJS.Timeout[] = [];
+  private executorState: ExecutorState = 'starting';
+  private stopping = false;
+  private readonly identity: WorkerIdentity;
+  private fail: (error: unknown) => void = () => undefined;
+  /** Rejects when the daemon can not go on. */
+  readonly failed: Promise<never>;
+
+  constructor(private readonly options: DaemonOptions) {
+    const { config, directory } = options;
+    this.failed = new Promise<never>((_, reject) => {
+      this.fail = reject;
+    });
+    this.failed.catch(() => undefined);
+    this.identity = {
+      name: directory.identity.name,
+      instance: directory.identity.instance,
+      nonce: randomBytes(8).toString('hex'),
+      fleet: directory.identity.fleet,
+      queue: directory.identity.queue,
+      controlQueue: directory.identity.controlQueue,
+      capabilities: config.capabilities,
+      maxSessions: config.maxSessions,
+      version: options.version,
+      host: hostname(),
+      pid: process.pid,
+      machineId: directory.identity.machineId,
+      bootId: directory.identity.bootId,
+      presenceTtlMs: config.presenceTtlMs,
+      startedAtMs: Date.now(),
+    };
+  }
+
+  /** Resolves when the worker is registered and its executor polls. On an error everything is to be stopped. */
+  async start(): Promise<void> {
+    const { config, directory, log, env } = this.options;
+    const table = await this.openLedger();
+    await this.endOldExecutor(table);
+
+    installRuntime(log);
+    const profile = await loadProfile(env, config.temporal);
+    this.temporal = await connectClient(profile, { identity: `${this.identity.name}@${this.identity.fleet} supervisor` });
+    this.connection = await connectNative(profile);
+
+    const gate = new SlotGate({ cap: config.maxSessions, reserve: config.reserve }, () =>
+      table.sessions().map((entry) => entry.capabilities),
+    );
+    this.gate = gate;
+    const executor = new ExecutorProcess(
+      directory.socketPath,
+      { ...env, ...config.documentEnv },
+      {
+        onStart: (process) => this.append({ type: 'executor', process }, true),
+        onEnd: (incarnation) => this.executorEnded(incarnation),
+      },
+      log,
+    );
+    this.executor = executor;
+    const scratch = new Scratch(directory.scratchRoot);
+    const keeper = new SessionKeeper(
+      { worker: this.identity.name, queue: this.identity.queue, controlQueue: this.identity.controlQueue },
+      {
+        temporal: temporalPort(this.temporal.client),
+        ledger: { append: (record, { durable }) => this.append(record, durable) },
+        scratch,
+        executor: {
+          incarnation: () => executor.incarnation(),
+          cancelSession: (key, reason) => this.local?.send({ type: 'cancel-session', key, reason }),
+          kill: (reason) => executor.kill(reason),
+        },
+        clock: systemClock,
+        log,
+        newGrantId: () => randomBytes(6).toString('hex'),
+      },
+      gate,
+      table,
+      () => this.presence?.changed(),
+    );
+    this.keeper = keeper;
+
+    this.local = new LocalServer(
+      {
+        settings: () => ({ type: 'settings', settings: this.executorSettings() }),
+        isCurrentExecutor: ({ incarnation }) => incarnation === executor.incarnation(),
+        executorReady: (incarnation) => {
+          if (incarnation === executor.incarnation()) this.executorReady();
+        },
+        beginAttempt: (attempt) => keeper.beginAttempt(attempt),
+        endAttempt: (id) => keeper.endAttempt(id),
+        status: () => ({ identity: this.identity, snapshot: this.snapshotWithoutDisk() }),
+      },
+      log,
+    );
+    await this.local.listen(directory.socketPath);
+    executor.start();
+
+    // What an earlier life held: its attempts fail at once, its sessions go on.
+    await keeper.failAttempts(null);
+    await keeper.resume();
+    await this.sweep(scratch, table);
+
+    this.presence = new Presence(this.temporal.client, this.identity, () => this.snapshot(), log, (error) => {
+      this.fail(error);
+    });
+    const presence = this.presence;
+    this.workers = await SupervisorWorkers.create(
+      {
+        connection: this.connection,
+        namespace: profile.namespace,
+        identity: `${this.identity.name}@${this.identity.fleet} supervisor ${process.pid}`,
+        fleet: this.identity.fleet,
+        capabilities: config.capabilities,
+        controlQueue: this.identity.controlQueue,
+      },
+      keeper,
+      gate,
+      () => presence,
+    );
+    this.workers.run().catch((error: unknown) => {
+      if (!this.stopping) this.fail(error);
+    });
+    this.timers.push(
+      setInterval(() => void keeper.tick(), TICK_MS),
+      setInterval(() => void this.sweep(scratch, table), SWEEP_INTERVAL_MS),
+    );
+    const { replaced } = await this.presence.register();
+    if (replaced) log.warn({ event: 'take-over', name: this.identity.name }, 'The name was taken over from another instance, whose sessions are lost');
+    await this.untilExecutorReady();
+    log.info(
+      {
+        event: 'worker-ready',
+        worker: this.identity.name,
+        fleet: this.identity.fleet,
+        queue: this.identity.queue,
+        capabilities: config.capabilities,
+        slots: config.maxSessions,
+        address: profile.address,
+        namespace: profile.namespace,
+        stateDirectory: directory.path,
+      },
+      `Worker ${this.identity.name} is ready`,
+    );
+  }
+
+  private async openLedger(): Promise<SessionTable> {
+    const { directory, log } = this.options;
+    const opened = await LedgerFile.open<LedgerRecord>(directory.ledgerPath);
+    this.ledger = opened.ledger;
+    if (opened.damage !== null) {
+      log.error({ event: 'ledger-damaged', ...opened.damage }, 'The ledger was damaged; it is kept aside, and what was readable is used');
+    }
+    const table = SessionTable.replay(opened.records);
+    if (directory.damaged !== null) log.error({ event: 'queue-file-damaged', movedTo: directory.damaged }, 'The file with the queue name was unreadable; this worker has a new queue');
+    if (directory.copied || directory.renamed || directory.damaged !== null) {
+      // The sessions belong to the queue of another instance, which may well be alive: they are not ours to end.
+      const dropped = table.sessions();
+      log.warn(
+        { event: 'sessions-dropped', count: dropped.length, reason: directory.copied ? 'the state directory is a copy' : 'the worker has another name or queue than before' },
+        'Sessions of an earlier identity are dropped',
+      );
+      for (const entry of dropped) table.apply({ type: 'session-gone', key: entry.key });
+      for (const attempt of table.attempts()) table.apply({ type: 'attempt-ended', id: attempt.id });
+    }
+    await this.ledger.compact(table.records());
+    return table;
+  }
+
+  /** A supervisor that was killed leaves a busy executor at work; it must end before its attempts are failed. */
+  private async endOldExecutor(table: SessionTable): Promise<void> {
+    const old = table.executor();
+    if (old === null) return;
+    await endGroup(old, this.options.log);
+    const record: LedgerRecord = { type: 'executor', process: null };
+    table.apply(record);
+    await this.append(record, false);
+  }
+
+  private async append(record: LedgerRecord, durable: boolean): Promise<void> {
+    const { ledger } = this;
+    if (ledger === undefined) throw new AtlasError('StateDirUnwritable', 'The ledger is not open.');
+    await ledger.append(record, { durable });
+    if (ledger.size > COMPACT_AT_BYTES && this.keeper !== undefined) await ledger.compact(this.keeper.table.records());
+  }
+
+  private executorSettings(): ExecutorSettings {
+    const { config, directory, logFormat } = this.options;
+    const workflows = config.workflowsPath;
+    return {
+      fleet: this.identity.fleet,
+      name: this.identity.name,
+      queue: this.identity.queue,
+      capabilities: config.capabilities,
+      keptDirectory: directory.keptRoot,
+      activitiesPath: config.activitiesPath ?? DEFAULT_ACTIVITIES,
+      workflows:
+        workflows === undefined
+          ? { kind: 'bundle', path: DEFAULT_WORKFLOWS }
+          : { kind: workflows.endsWith(BUNDLE_SUFFIX) ? 'bundle' : 'path', path: workflows },
+      graceMs: config.graceMs,
+      maxActivities: config.maxActivities,
+      temporal: config.temporal,
+      logLevel: config.logLevel,
+      logFormat,
+    };
+  }
+
+  // ---- Executor ----
+
+  private executorWaiters: (() => void)[] = [];
+
+  private executorReady(): void {
+    this.executorState = 'ready';
+    if (!this.stopping) this.gate?.setClosed(false);
+    for (const wake of this.executorWaiters.splice(0)) wake();
+    this.presence?.changed();
+  }
+
+  private async executorEnded(incarnation: string): Promise<void> {
+    this.executorState = 'down';
+    this.gate?.setClosed(true);
+    await this.append({ type: 'executor', process: null }, false);
+    await this.keeper?.failAttempts(null);
+    this.presence?.changed();
+    if (this.executorWaiters.length > 0 && !this.stopping) {
+      // It never polled: the same modules would fail the same way.
+      this.fail(new AtlasError('ExecutorFailed', `The executor ${incarnation} ended before it polled its queues.`));
+    }
+  }
+
+  private untilExecutorReady(): Promise<void> {
+    if (this.executorState === 'ready') return Promise.resolve();
+    return new Promise((resolve) => this.executorWaiters.push(resolve));
+  }
+
+  // ---- What others see ----
+
+  private async snapshot(): Promise<PresenceSnapshot> {
+    const disk = await statfs(this.options.directory.path).then(
+      (stats) => ({ freeBytes: stats.bavail * stats.bsize, totalBytes: stats.blocks * stats.bsize }),
+      () => null,
+    );
+    return { ...this.snapshotWithoutDisk(), disk };
+  }
+
+  private snapshotWithoutDisk(): PresenceSnapshot {
+    const sessions = this.keeper?.snapshot() ?? [];
+    return {
+      v: 1,
+      sentAtMs: Date.now(),
+      stopping: this.stopping,
+      sessions,
+      slots: { used: sessions.length, cap: this.options.config.maxSessions },
+      executor: {
+        state: this.executorState,
+        pid: this.executor?.pid() ?? null,
+        incarnation: this.executor?.incarnation() ?? null,
+        restarts: this.executor?.restarts() ?? 0,
+      },
+      disk: null,
+      load1: loadavg()[0] ?? 0,
+    };
+  }
+
+  private async sweep(scratch: Scratch, table: SessionTable): Promise<void> {
+    const { config, directory, log } = this.options;
+    try {
+      const orphans = await scratch.sweep(new Set(table.sessions().map((entry) => entry.key)));
+      if (orphans.length > 0) log.info({ event: 'sweep', orphans }, 'Scratch directories without a session were deleted');
+      const old = await sweepKept(directory.keptRoot, config.keepMs, Date.now());
+      if (old.length > 0) log.info({ event: 'sweep-kept', deleted: old }, 'Kept artifacts over their age were deleted');
+    } catch (error) {
+      log.error({ event: 'sweep-failed', reason: error instanceof Error ? error.message : String(error) }, 'The sweep failed; it is tried again');
+    }
+  }
+
+  // ---- Stop ----
+
+  /**
+   * Takes no new session, waits for those that are held, and ends everything. What remains after the grace stays on disk
+   * and is resumed by the next start, or is given up with `--ephemeral`. Bounded: after the grace and
+   * {@link STOP_EXTRA_MS} the process ends itself.
+   */
+  async stop(): Promise<void> {
+    const { config, log } = this.options;
+    const deadlineMs = performance.now() + config.graceMs;
+    this.stopping = true;
+    const watchdog = setTimeout(() => {
+      log.error({ event: 'stop-stuck' }, 'The stop took too long; the process ends itself');
+      this.executor?.killNow();
+      process.exit(1);
+    }, config.graceMs + STOP_EXTRA_MS);
+
+    this.gate?.setClosed(true);
+    this.presence?.changed();
+    const held = this.keeper?.table.sessionCount ?? 0;
+    log.info({ event: 'stop', sessions: held, graceMs: config.graceMs }, held === 0 ? 'Stopping' : 'Stopping when the sessions have ended');
+    await this.untilNoSessions(deadlineMs);
+    const remaining = this.keeper?.table.sessions() ?? [];
+    if (remaining.length > 0 && config.ephemeral) await this.keeper?.giveUpAll('The worker stops for good (--ephemeral).');
+    else if (remaining.length > 0) log.warn({ event: 'sessions-remain', sessions: remaining.map((entry) => entry.session) }, 'Sessions remain; the next start resumes them');
+
+    this.local?.send({ type: 'stop' });
+    const left = remaining.length > 0 ? 0 : Math.max(0, deadlineMs - performance.now());
+    await this.executor?.stop(left + EXECUTOR_STOP_EXTRA_MS);
+    await this.presence?.stop();
+    for (const timer of this.timers) clearInterval(timer);
+    await this.workers?.stop();
+    await this.local?.close();
+    await this.connection?.close().catch((error: unknown) => {
+      log.debug({ event: 'close-failed', reason: String(error) }, 'The native connection did not close cleanly');
+    });
+    await this.temporal?.close();
+    await this.ledger?.close();
+    clearTimeout(watchdog);
+    log.info({ event: 'stopped' }, 'Stopped');
+  }
+
+  /** Ends now: the second signal. */
+  killNow(): void {
+    this.executor?.killNow();
+  }
+
+  private async untilNoSessions(deadlineMs: number): Promise<void> {
+    while ((this.keeper?.table.sessionCount ?? 0) > 0 && performance.now() < deadlineMs) {
+      await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    }
+  }
+}
+
+const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonicMs: () => performance.now(),
+  timer(delayMs, callback) {
+    const timer = setTimeout(callback, delayMs);
+    return () => {
+      clearTimeout(timer);
+    };
+  },
+};

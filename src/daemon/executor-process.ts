@@ -1,0 +1,151 @@
+/**
+ * The executor as a process: started detached in a process group of its own, restarted with backoff when it ends, killed
+ * with all its children when it must, and known to the ledger, so that a restarted supervisor can find what is left of it.
+ *
+ * Owns the process. What the executor says is heard by `local-server.ts`.
+ */
+import { randomBytes } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import { execa } from 'execa';
+import type { EventLog } from './ports.js';
+import { identifyProcess, killGroup, type ProcessIdentity, waitForGroupEnd } from './process-identity.js';
+
+const MAIN = fileURLToPath(new URL('../executor/main.js', import.meta.url));
+/** How long the kernel may take to end a killed process group; a process in uninterruptible I/O can take long. */
+const GROUP_END_TIMEOUT_MS = 30_000;
+const BACKOFF_FIRST_MS = 200;
+const BACKOFF_MAX_MS = 10_000;
+/** An executor that lived this long was sound: the next restart is immediate again. */
+const SOUND_AFTER_MS = 60_000;
+
+export interface ExecutorHooks {
+  /** The executor has been started; to be written to the ledger before it runs anything. */
+  readonly onStart: (process: ProcessIdentity) => Promise<void>;
+  /** The executor and all its children have ended. */
+  readonly onEnd: (incarnation: string) => Promise<void>;
+}
+
+export class ExecutorProcess {
+  private current: { incarnation: string; identity: ProcessIdentity; startedAtMs: number } | undefined;
+  private nextIncarnation = newIncarnation();
+  private restartCount = 0;
+  private backoffMs = BACKOFF_FIRST_MS;
+  private stopping = false;
+  private running: Promise<void> | undefined;
+  private wake: (() => void) | undefined;
+
+  constructor(
+    private readonly socketPath: string,
+    private readonly env: NodeJS.ProcessEnv,
+    private readonly hooks: ExecutorHooks,
+    private readonly log: EventLog,
+  ) {}
+
+  /** The life that runs, or the one that is started next. */
+  incarnation(): string {
+    return this.current?.incarnation ?? this.nextIncarnation;
+  }
+
+  pid(): number | null {
+    return this.current?.identity.pid ?? null;
+  }
+
+  restarts(): number {
+    return this.restartCount;
+  }
+
+  /** Starts the executor and keeps it started until {@link stop}. */
+  start(): void {
+    this.running ??= this.keepStarted();
+  }
+
+  private async keepStarted(): Promise<void> {
+    while (!this.stopping) {
+      await this.runOnce();
+      if (this.stopping) break;
+      this.restartCount += 1;
+      this.log.warn({ event: 'executor-restart', restarts: this.restartCount, backoffMs: this.backoffMs }, 'The executor ended and is started again');
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, this.backoffMs);
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.backoffMs = Math.min(this.backoffMs * 2, BACKOFF_MAX_MS);
+    }
+  }
+
+  private async runOnce(): Promise<void> {
+    const incarnation = this.nextIncarnation;
+    const child = execa(process.execPath, [MAIN, this.socketPath, incarnation], {
+      env: this.env,
+      extendEnv: false,
+      detached: true,
+      // The supervisor ends the whole group itself; execa would only end the leader.
+      cleanup: false,
+      reject: false,
+      stdin: 'ignore',
+      stdout: 'inherit',
+      stderr: 'inherit',
+    });
+    const identity = child.pid === undefined ? undefined : identifyProcess(child.pid);
+    if (identity !== undefined) {
+      this.current = { incarnation, identity, startedAtMs: performance.now() };
+      await this.hooks.onStart(identity);
+      this.log.info({ event: 'executor-start', pid: identity.pid, incarnation }, 'Executor started');
+    }
+    const result = await child;
+    this.log.info(
+      { event: 'executor-end', pid: child.pid ?? null, incarnation, exitCode: result.exitCode ?? null, signal: result.signal ?? null },
+      'Executor ended',
+    );
+    if (identity !== undefined) {
+      await endGroup(identity, this.log);
+      const livedMs = performance.now() - (this.current?.startedAtMs ?? 0);
+      if (livedMs >= SOUND_AFTER_MS) this.backoffMs = BACKOFF_FIRST_MS;
+    }
+    this.nextIncarnation = newIncarnation();
+    this.current = undefined;
+    await this.hooks.onEnd(incarnation);
+  }
+
+  /** Kills the executor with all its children and waits for their end; it is started again unless it is being stopped. */
+  async kill(reason: string): Promise<void> {
+    const running = this.current;
+    if (running === undefined) return;
+    this.log.warn({ event: 'executor-kill', pid: running.identity.pid, reason }, 'The executor is killed');
+    await endGroup(running.identity, this.log);
+  }
+
+  /** No restart any more; resolves when the executor has ended, which it is given `timeoutMs` for before it is killed. */
+  async stop(timeoutMs: number): Promise<void> {
+    this.stopping = true;
+    this.wake?.();
+    const running = this.running;
+    if (running === undefined) return;
+    const timer = setTimeout(() => {
+      void this.kill('it did not stop in time');
+    }, timeoutMs);
+    await running;
+    clearTimeout(timer);
+  }
+
+  /** Kills without waiting, for the watchdog of the process. */
+  killNow(): void {
+    this.stopping = true;
+    if (this.current !== undefined) killGroup(this.current.identity, 'SIGKILL');
+  }
+}
+
+/** Kills what is left of a process group and waits for its end. */
+export async function endGroup(identity: ProcessIdentity, log: EventLog): Promise<void> {
+  killGroup(identity, 'SIGKILL');
+  if (!(await waitForGroupEnd(identity, GROUP_END_TIMEOUT_MS))) {
+    log.error({ event: 'executor-stuck', pid: identity.pid }, 'The process group of the executor does not end although it was killed');
+  }
+}
+
+function newIncarnation(): string {
+  return randomBytes(6).toString('hex');
+}

@@ -1,0 +1,145 @@
+/**
+ * The Unix socket in the state directory: the executor asks here before each attempt and takes commands from here, and
+ * `GET /status` answers also while Temporal is away. The protocol is in `contract/local.ts`.
+ */
+import { chmod, rm } from 'node:fs/promises';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { z } from 'zod';
+import { AtlasError, findError } from '../contract/errors.js';
+import {
+  LOCAL_BODY_LIMIT_BYTES,
+  type AttemptFacts,
+  type AttemptRefusal,
+  type BeginAttempt,
+  type ExecutorCommand,
+  type ExecutorHello,
+  type LocalStatus,
+} from '../contract/local.js';
+import type { EventLog } from './ports.js';
+
+export interface LocalHandlers {
+  /** The first command the executor gets. */
+  readonly settings: () => ExecutorCommand;
+  readonly isCurrentExecutor: (hello: ExecutorHello) => boolean;
+  readonly executorReady: (incarnation: string) => void;
+  readonly beginAttempt: (attempt: BeginAttempt) => AttemptFacts;
+  readonly endAttempt: (id: string) => Promise<void>;
+  readonly status: () => LocalStatus;
+}
+
+const hello = z.object({ pid: z.number(), incarnation: z.string() });
+const begin = z.object({
+  id: z.string(),
+  incarnation: z.string(),
+  session: z.object({ key: z.string(), epoch: z.number() }).optional(),
+  activity: z.string(),
+  activityId: z.string(),
+  attempt: z.number(),
+  taskToken: z.string(),
+});
+const end = z.object({ id: z.string() });
+
+export class LocalServer {
+  private readonly server: Server;
+  private commands: ServerResponse | undefined;
+
+  constructor(
+    private readonly handlers: LocalHandlers,
+    private readonly log: EventLog,
+  ) {
+    this.server = createServer((request, response) => {
+      this.handle(request, response).catch((error: unknown) => {
+        this.log.error({ event: 'local-request-failed', url: request.url, reason: String(error) }, 'A request on the local socket failed');
+        if (!response.headersSent) response.writeHead(500);
+        response.end();
+      });
+    });
+    // The executor keeps its connections open for as long as it lives.
+    this.server.keepAliveTimeout = 0;
+    this.server.requestTimeout = 0;
+  }
+
+  /** Listens. The caller holds the lock of the state directory, so a socket file that is there is a dead one. */
+  async listen(path: string): Promise<void> {
+    await rm(path, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.server.once('error', reject);
+      this.server.listen(path, resolve);
+    });
+    await chmod(path, 0o600);
+  }
+
+  async close(): Promise<void> {
+    this.commands?.end();
+    await new Promise<void>((resolve) => {
+      this.server.close(() => {
+        resolve();
+      });
+      this.server.closeAllConnections();
+    });
+  }
+
+  /** Sends a command to the executor; without one there is nothing to command. */
+  send(command: ExecutorCommand): void {
+    this.commands?.write(`${JSON.stringify(command)}\n`);
+  }
+
+  private async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const route = `${request.method ?? ''} ${request.url ?? ''}`;
+    switch (route) {
+      case 'POST /executor': {
+        const from = hello.parse(await readJson(request));
+        if (!this.handlers.isCurrentExecutor(from)) {
+          response.writeHead(409).end();
+          return;
+        }
+        this.commands = response;
+        response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+        this.send(this.handlers.settings());
+        response.on('close', () => {
+          if (this.commands === response) this.commands = undefined;
+        });
+        return;
+      }
+      case 'POST /executor/ready':
+        this.handlers.executorReady(hello.parse(await readJson(request)).incarnation);
+        response.writeHead(204).end();
+        return;
+      case 'POST /attempts': {
+        const attempt = begin.parse(await readJson(request));
+        try {
+          answer(response, 200, this.handlers.beginAttempt(attempt as BeginAttempt));
+        } catch (error) {
+          const found = findError(error);
+          if (found === undefined) throw error;
+          answer(response, 409, { code: found.code, message: found.message } satisfies AttemptRefusal);
+        }
+        return;
+      }
+      case 'POST /attempts/end':
+        await this.handlers.endAttempt(end.parse(await readJson(request)).id);
+        response.writeHead(204).end();
+        return;
+      case 'GET /status':
+        answer(response, 200, this.handlers.status());
+        return;
+      default:
+        response.writeHead(404).end();
+    }
+  }
+}
+
+function answer(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+async function readJson(request: IncomingMessage): Promise<unknown> {
+  let size = 0;
+  const chunks: Buffer[] = [];
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > LOCAL_BODY_LIMIT_BYTES) throw new AtlasError('ConfigInvalid', 'A request on the local socket is too large.');
+    chunks.push(chunk);
+  }
+  return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+}

@@ -1,0 +1,60 @@
+/**
+ * What the session keeper needs from the outside: Temporal, the ledger, scratch space, the executor and a clock. Narrow
+ * interfaces, so that the keeper can be driven without any of them.
+ */
+import type { ErrorCode } from '../contract/errors.js';
+import type { Grant } from '../contract/session.js';
+import type { LedgerRecord } from './session-table.js';
+
+/** The calls about leases and attempts. Each is bounded in time and throws `Unavailable` when no answer came. */
+export interface TemporalPort {
+  /** Renews a lease. */
+  heartbeat(leaseToken: string): Promise<'renewed' | 'not-found' | 'cancel-requested'>;
+  /** Ends a lease that was released; an owner that is closed makes it a no-op. */
+  completeLease(leaseToken: string): Promise<void>;
+  /** Answers the owner's request to cancel a lease. */
+  cancelLease(leaseToken: string): Promise<void>;
+  /** Ends a lease that this worker gives up; the owner's session is lost. */
+  failLease(leaseToken: string, code: ErrorCode, message: string): Promise<void>;
+  /** Fails an attempt of an activity so that the server hands it out again. */
+  failAttempt(taskToken: string, code: ErrorCode, message: string): Promise<void>;
+  /** `gone`: the owner has closed. */
+  signalGrant(owner: { workflowId: string; runId: string }, grant: Grant): Promise<'delivered' | 'gone'>;
+}
+
+export interface LedgerPort {
+  append(record: LedgerRecord, options: { durable: boolean }): Promise<void>;
+}
+
+export interface ScratchPort {
+  create(key: string, marker: { key: string; epoch: number; grantedAtMs: number }): Promise<string>;
+  isIntact(key: string): Promise<boolean>;
+  directory(key: string): string;
+  /** Renames the directory away, so that its name is free, and returns what deletes it. */
+  discard(key: string): Promise<() => Promise<void>>;
+}
+
+export interface ExecutorPort {
+  /** The current life of the executor. */
+  incarnation(): string;
+  /** Cancels every attempt of a session. */
+  cancelSession(key: string, reason: string): void;
+  /** Kills the executor and all its children, for an attempt that ignores its cancellation; it is started again. */
+  kill(reason: string): Promise<void>;
+}
+
+export interface Clock {
+  /** Milliseconds since the epoch, for records that people read. */
+  now(): number;
+  /** Milliseconds of a clock that is never set. */
+  monotonicMs(): number;
+  /** Calls back once, unless the returned function is called before. */
+  timer(delayMs: number, callback: () => void): () => void;
+}
+
+export interface EventLog {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}

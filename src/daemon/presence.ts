@@ -1,0 +1,163 @@
+/**
+ * The daemon's place in the fleet: registers the worker with the workflow that represents it, and keeps the presence
+ * heartbeat with the live snapshot going.
+ */
+import {
+  ActivityCancelledError,
+  ActivityNotFoundError,
+  type Client,
+  WithStartWorkflowOperation,
+  WorkflowUpdateFailedError,
+} from '@temporalio/client';
+import { AtlasError, findErrorCode } from '../contract/errors.js';
+import {
+  type PresenceRequest,
+  type PresenceSnapshot,
+  REGISTER_UPDATE,
+  type RegisterAnswer,
+  STOPPED_UPDATE,
+  WORKER_WORKFLOW_TYPE,
+  type WorkerIdentity,
+  type WorkerMemo,
+} from '../contract/fleet.js';
+import { fleetControlQueue, workerWorkflowId } from '../contract/names.js';
+import type { EventLog } from './ports.js';
+
+/** One heartbeat in this part of the TTL, so that two may be lost. */
+const INTERVALS_PER_TTL = 3;
+/** How much longer than the presence TTL a registration is tried while another worker holds the name. */
+const CONFLICT_PATIENCE_MS = 4_000;
+const CONFLICT_RETRY_MS = 1_000;
+const UPDATE_DEADLINE_MS = 10_000;
+const STOPPED_DEADLINE_MS = 3_000;
+/** Changes come in bursts; one heartbeat tells them all. */
+const CHANGE_DELAY_MS = 50;
+
+export class Presence {
+  private token: Uint8Array | undefined;
+  private timer: NodeJS.Timeout | undefined;
+  private sending = false;
+  private sendAgain = false;
+  private stopped = false;
+
+  constructor(
+    private readonly client: Client,
+    private readonly identity: WorkerIdentity,
+    private readonly snapshot: () => Promise<PresenceSnapshot>,
+    private readonly log: EventLog,
+    /** The name belongs to another worker now. */
+    private readonly onSuperseded: (error: AtlasError) => void,
+  ) {}
+
+  /**
+   * Registers the worker. While another live worker holds the name this waits until that one must have been lost, since
+   * a host that was set up anew comes back before its predecessor is missed.
+   *
+   * @throws {@link AtlasError} `NameConflict`
+   */
+  async register(): Promise<RegisterAnswer> {
+    const giveUpAtMs = performance.now() + this.identity.presenceTtlMs + CONFLICT_PATIENCE_MS;
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.registerOnce();
+      } catch (error) {
+        const conflict = conflictOf(error);
+        if (conflict === undefined) throw error;
+        if (performance.now() >= giveUpAtMs || this.stopped) throw conflict;
+        if (tries === 1) this.log.warn({ event: 'name-held', reason: conflict.message }, 'Another worker holds the name; waiting in case it is gone');
+        await new Promise((resolve) => setTimeout(resolve, CONFLICT_RETRY_MS));
+      }
+    }
+  }
+
+  private async registerOnce(): Promise<RegisterAnswer> {
+    const { identity } = this;
+    const start = new WithStartWorkflowOperation<(memo?: WorkerMemo) => Promise<void>>(WORKER_WORKFLOW_TYPE, {
+      workflowId: workerWorkflowId(identity.fleet, identity.name),
+      taskQueue: fleetControlQueue(identity.fleet),
+      workflowIdConflictPolicy: 'USE_EXISTING',
+      args: [],
+    });
+    return this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+      this.client.workflow.executeUpdateWithStart<(memo?: WorkerMemo) => Promise<void>, RegisterAnswer, [WorkerIdentity]>(
+        REGISTER_UPDATE,
+        { args: [identity], startWorkflowOperation: start },
+      ),
+    );
+  }
+
+  /** The presence activity has been polled. */
+  pickUp(taskToken: Uint8Array, request: PresenceRequest): void {
+    // Meant for an earlier life of this daemon: left without an answer, since the registration that is on its way, or
+    // has just been handled, makes the workflow schedule another.
+    if (request.nonce !== this.identity.nonce || this.stopped) return;
+    this.token = taskToken;
+    this.changed();
+    if (!request.lost) return;
+    this.log.warn({ event: 'returned' }, 'The fleet took this worker for lost; it registers again');
+    this.registerOnce().catch((error: unknown) => {
+      const conflict = conflictOf(error);
+      if (conflict === undefined) this.log.warn({ event: 'register-failed', reason: String(error) }, 'The registration failed; it is tried with the next presence');
+      else this.onSuperseded(conflict);
+    });
+  }
+
+  /** Sends the snapshot soon, so that a young session is on the fleet's list. */
+  changed(): void {
+    this.schedule(CHANGE_DELAY_MS);
+  }
+
+  private schedule(delayMs: number): void {
+    if (this.stopped || this.token === undefined) return;
+    if (this.sending) {
+      this.sendAgain = true;
+      return;
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.send(), delayMs);
+  }
+
+  private async send(): Promise<void> {
+    const { token } = this;
+    if (token === undefined || this.stopped) return;
+    const intervalMs = this.identity.presenceTtlMs / INTERVALS_PER_TTL;
+    this.sending = true;
+    try {
+      const details = await this.snapshot();
+      await this.client.connection.withDeadline(Date.now() + intervalMs, () => this.client.activity.heartbeat(token, details));
+    } catch (error) {
+      if (error instanceof ActivityNotFoundError || error instanceof ActivityCancelledError) {
+        // The workflow has scheduled another one, or is about to; pickUp() goes on with it.
+        if (this.token === token) this.token = undefined;
+        this.log.debug({ event: 'presence-ended' }, 'The presence activity has ended; waiting for the next');
+      } else {
+        this.log.warn({ event: 'presence-unanswered', reason: error instanceof Error ? error.message : String(error) }, 'Presence was not answered');
+      }
+    } finally {
+      this.sending = false;
+      const again = this.sendAgain;
+      this.sendAgain = false;
+      this.schedule(again ? CHANGE_DELAY_MS : intervalMs);
+    }
+  }
+
+  /** A last snapshot, then the word that the worker has stopped; bounded, and not answered it shows as lost. */
+  async stop(): Promise<void> {
+    if (this.stopped) return;
+    this.stopped = true;
+    clearTimeout(this.timer);
+    const handle = this.client.workflow.getHandle(workerWorkflowId(this.identity.fleet, this.identity.name));
+    try {
+      await this.client.connection.withDeadline(Date.now() + STOPPED_DEADLINE_MS, () =>
+        handle.executeUpdate<void, [{ nonce: string }]>(STOPPED_UPDATE, { args: [{ nonce: this.identity.nonce }] }),
+      );
+    } catch (error) {
+      this.log.warn({ event: 'stop-untold', reason: error instanceof Error ? error.message : String(error) }, 'The fleet could not be told that this worker stops; it will show as lost');
+    }
+  }
+}
+
+function conflictOf(error: unknown): AtlasError | undefined {
+  if (!(error instanceof WorkflowUpdateFailedError) || findErrorCode(error) !== 'NameConflict') return undefined;
+  return new AtlasError('NameConflict', error.cause?.message ?? error.message, { cause: error });
+}

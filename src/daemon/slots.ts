@@ -1,0 +1,123 @@
+/**
+ * The cap on sessions, shared over all acquire queues of a worker.
+ *
+ * Core takes a permit before it polls, so a permit shared between queues would be parked on whichever queue polls and not
+ * be there for the one that has work. The suppliers made here give permits freely while there is room, and block while
+ * sessions and tasks already taken fill the cap; a task that was polled all the same waits inside the activity
+ * (see `SessionKeeper.acquire`).
+ */
+import type { ActivitySlotInfo, CustomSlotSupplier, SlotPermit } from '@temporalio/worker';
+
+export interface SlotRules {
+  readonly cap: number;
+  /** Slots kept for sessions that ask for a capability. */
+  readonly reserve: Readonly<Record<string, number>>;
+}
+
+/**
+ * Whether one more session that asks for `capabilities` fits beside those that are held (each given by what it asked
+ * for). Pure.
+ */
+export function hasRoom(
+  rules: SlotRules,
+  held: readonly (readonly string[])[],
+  capabilities: readonly string[],
+  tasksTaken = 0,
+): boolean {
+  let room = rules.cap - held.length - tasksTaken;
+  for (const [capability, count] of Object.entries(rules.reserve)) {
+    if (capabilities.includes(capability)) continue;
+    const used = held.filter((asked) => asked.includes(capability)).length;
+    room -= Math.max(0, count - used);
+  }
+  return room > 0;
+}
+
+interface Waiter {
+  readonly capabilities: readonly string[];
+  readonly countTasks: boolean;
+  readonly admit: () => void;
+}
+
+export class SlotGate {
+  private readonly waiters = new Set<Waiter>();
+  private tasksTaken = 0;
+  private closed = true;
+
+  constructor(
+    private readonly rules: SlotRules,
+    private readonly held: () => (readonly string[])[],
+  ) {}
+
+  /** While closed no task is polled and none is granted: the executor is not ready, or the worker is stopping. */
+  setClosed(closed: boolean): void {
+    this.closed = closed;
+    this.changed();
+  }
+
+  isClosed(): boolean {
+    return this.closed;
+  }
+
+  /** To be called whenever a session ends. */
+  changed(): void {
+    for (const waiter of [...this.waiters]) {
+      if (this.admits(waiter.capabilities, waiter.countTasks)) {
+        this.waiters.delete(waiter);
+        waiter.admit();
+      }
+    }
+  }
+
+  /** Whether a session that asks for this may be granted now. */
+  admits(capabilities: readonly string[], countTasks = false): boolean {
+    return !this.closed && hasRoom(this.rules, this.held(), capabilities, countTasks ? this.tasksTaken : 0);
+  }
+
+  /** Resolves when there is room; rejects when the signal aborts. Forgets the waiter in both cases. */
+  async waitForRoom(capabilities: readonly string[], signal: AbortSignal, countTasks = false): Promise<void> {
+    signal.throwIfAborted();
+    if (this.admits(capabilities, countTasks)) return;
+    await new Promise<void>((resolve, reject) => {
+      const onAbort = () => {
+        this.waiters.delete(waiter);
+        reject(signal.reason as Error);
+      };
+      const waiter: Waiter = {
+        capabilities,
+        countTasks,
+        admit: () => {
+          signal.removeEventListener('abort', onAbort);
+          resolve();
+        },
+      };
+      this.waiters.add(waiter);
+      signal.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  /** The supplier of the Worker that polls the acquire queue of this capability set. */
+  supplier(capabilities: readonly string[]): CustomSlotSupplier<ActivitySlotInfo> {
+    return {
+      type: 'custom',
+      reserveSlot: async (_, signal) => {
+        await this.waitForRoom(capabilities, signal, true);
+        return { used: false } satisfies Permit;
+      },
+      tryReserveSlot: () => null,
+      markSlotUsed: ({ permit }) => {
+        (permit as Permit).used = true;
+        this.tasksTaken += 1;
+      },
+      releaseSlot: ({ permit }) => {
+        if (!(permit as Permit).used) return;
+        this.tasksTaken -= 1;
+        this.changed();
+      },
+    };
+  }
+}
+
+interface Permit extends SlotPermit {
+  used: boolean;
+}

@@ -1,0 +1,160 @@
+/**
+ * The supervisor's Temporal Workers: one per acquire queue, one on the control queue of this worker, and one that runs
+ * the workflows that represent workers. None of them runs user code.
+ */
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { CompleteAsyncError, Context } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/common';
+import { type ActivitySlotInfo, type CustomSlotSupplier, type NativeConnection, Worker } from '@temporalio/worker';
+import { AtlasError, findError } from '../contract/errors.js';
+import { PRESENCE_ACTIVITY, type PresenceRequest } from '../contract/fleet.js';
+import { acquireQueue, capabilitySubsets, fleetControlQueue, sessionKey } from '../contract/names.js';
+import {
+  LEASE_ACTIVITY,
+  RELEASE_ACTIVITY,
+  type LeaseRequest,
+  type ReleaseAnswer,
+  type ReleaseRequest,
+} from '../contract/session.js';
+import type { Presence } from './presence.js';
+import type { SessionKeeper } from './session-keeper.js';
+import type { SlotGate } from './slots.js';
+import { failure } from './temporal-port.js';
+
+const FLEET_BUNDLE = fileURLToPath(new URL('../bundles/worker-workflow.js', import.meta.url));
+/** After the death of the process that ran a workflow its next task waits this long on a queue nobody polls. */
+const STICKY_TIMEOUT = '2s';
+/** Core waits this long for a Worker to stop before it drops it: an activity that never returns wedges it for ever. */
+const FORCE_STOP_AFTER = '5s';
+
+export interface SupervisorWorkersOptions {
+  readonly connection: NativeConnection;
+  readonly namespace: string;
+  readonly identity: string;
+  readonly fleet: string;
+  readonly capabilities: readonly string[];
+  readonly controlQueue: string;
+}
+
+export class SupervisorWorkers {
+  private readonly workers: Worker[] = [];
+  private readonly runs: Promise<void>[] = [];
+
+  private constructor(private readonly options: SupervisorWorkersOptions) {}
+
+  static async create(
+    options: SupervisorWorkersOptions,
+    keeper: SessionKeeper,
+    gate: SlotGate,
+    presence: () => Presence,
+  ): Promise<SupervisorWorkers> {
+    const workers = new SupervisorWorkers(options);
+    await workers.addFleetWorker();
+    await workers.addControlWorker(keeper, presence);
+    for (const subset of capabilitySubsets(options.capabilities)) await workers.addAcquireWorker(subset, keeper, gate);
+    return workers;
+  }
+
+  /** Starts polling. Rejects when a Worker fails for good. */
+  run(): Promise<void> {
+    for (const worker of this.workers) this.runs.push(worker.run());
+    return Promise.all(this.runs).then(() => undefined);
+  }
+
+  async stop(): Promise<void> {
+    for (const worker of this.workers) {
+      if (worker.getState() === 'RUNNING') worker.shutdown();
+    }
+    await Promise.allSettled(this.runs);
+  }
+
+  private common() {
+    const { connection, namespace, identity } = this.options;
+    return { connection, namespace, identity, shutdownGraceTime: 0, shutdownForceTime: FORCE_STOP_AFTER } as const;
+  }
+
+  private async addFleetWorker(): Promise<void> {
+    if (!existsSync(FLEET_BUNDLE)) {
+      throw new AtlasError('ModuleLoadFailed', `The prebuilt workflow bundle ${FLEET_BUNDLE} is missing.`, { next: 'Run `npm run build`.' });
+    }
+    this.workers.push(
+      await Worker.create({
+        ...this.common(),
+        taskQueue: fleetControlQueue(this.options.fleet),
+        workflowBundle: { codePath: FLEET_BUNDLE },
+        stickyQueueScheduleToStartTimeout: STICKY_TIMEOUT,
+        maxCachedWorkflows: 100,
+        workflowThreadPoolSize: 1,
+        maxConcurrentWorkflowTaskExecutions: 20,
+      }),
+    );
+  }
+
+  private async addControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<void> {
+    const activities = {
+      async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<ReleaseAnswer> {
+        const { workflowExecution } = Context.current().info;
+        const released = await keeper.release(sessionKey(request.session, workflowExecution!.runId), request.epoch);
+        return { released };
+      },
+      [PRESENCE_ACTIVITY](request: PresenceRequest): Promise<void> {
+        return throwingFailures(() => {
+          presence().pickUp(Context.current().info.taskToken, request);
+          return Promise.reject(new CompleteAsyncError());
+        });
+      },
+    };
+    this.workers.push(
+      await Worker.create({
+        ...this.common(),
+        taskQueue: this.options.controlQueue,
+        activities,
+        maxConcurrentActivityTaskExecutions: 100,
+      }),
+    );
+  }
+
+  private async addAcquireWorker(capabilities: readonly string[], keeper: SessionKeeper, gate: SlotGate): Promise<void> {
+    const activities = {
+      [LEASE_ACTIVITY](request: LeaseRequest): Promise<void> {
+        const { workflowExecution, workflowType, base64TaskToken } = Context.current().info;
+        return throwingFailures(async () => {
+          await keeper.acquire({
+            request,
+            workflowId: workflowExecution!.workflowId,
+            runId: workflowExecution!.runId,
+            workflowType: workflowType ?? '',
+            leaseToken: base64TaskToken,
+          });
+          throw new CompleteAsyncError();
+        });
+      },
+    };
+    this.workers.push(
+      await Worker.create({
+        ...this.common(),
+        taskQueue: acquireQueue(this.options.fleet, capabilities),
+        activities,
+        // One poll in flight, so that few tasks can be taken after the gate has closed.
+        activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
+        tuner: {
+          activityTaskSlotSupplier: gate.supplier(capabilities) satisfies CustomSlotSupplier<ActivitySlotInfo>,
+          workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+          localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+          nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        },
+      }),
+    );
+  }
+}
+
+/** Errors of the catalogue travel as failures whose type is the code. */
+async function throwingFailures<T>(run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (error) {
+    const found = error instanceof ApplicationFailure || error instanceof CompleteAsyncError ? undefined : findError(error);
+    throw found === undefined ? error : failure(found.code, found.message, found.error);
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * The guard around every activity of the unique queue. Before an attempt it asks the supervisor whether the session is
+ * still held; during it, it heartbeats and lets the supervisor cancel; after it, it tells the supervisor.
+ *
+ * Owns: which attempts run in this process, one at a time per activity. Does not know workers or queues.
+ */
+import { asyncLocalStorage, CompleteAsyncError, Context } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/common';
+import type { ActivityExecuteInput, ActivityInboundCallsInterceptor, Next } from '@temporalio/worker';
+import type { CurrentWorker } from '../activity/index.js';
+import { provide } from '../activity/provider.js';
+import { ERRORS, type ErrorCode, findError } from '../contract/errors.js';
+import type { AttemptFacts } from '../contract/local.js';
+import { parseSessionActivityId, sessionKey, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
+import type { SupervisorLink } from './supervisor-link.js';
+
+/** Heartbeats within one heartbeat timeout. */
+const HEARTBEATS_PER_TIMEOUT = 3;
+/** How long a newer attempt of an activity waits for the older one to end after it was cancelled. */
+const SUPERSEDE_TIMEOUT_MS = 30_000;
+
+interface RunningAttempt {
+  readonly key: string | null;
+  readonly abort: AbortController;
+  readonly ended: Promise<void>;
+}
+
+export class AttemptGuard {
+  /** By run and activity id: the server may hand an attempt out again while the older one runs. */
+  private readonly running = new Map<string, RunningAttempt>();
+
+  constructor(
+    private readonly link: SupervisorLink,
+    private readonly incarnation: string,
+    private readonly worker: CurrentWorker,
+  ) {}
+
+  /** The supervisor ended this session: its attempts are cancelled, and reject with `SessionLost`. */
+  cancelSession(key: string, reason: string): void {
+    for (const attempt of this.running.values()) {
+      if (attempt.key === key) attempt.abort.abort(failure('SessionLost', `The session of this activity is over: ${reason}.`));
+    }
+  }
+
+  /** The interceptor of one activity on the unique queue. */
+  interceptor(context: Context): ActivityInboundCallsInterceptor {
+    return { execute: (input, next) => this.execute(context, input, next) };
+  }
+
+  private async execute(
+    context: Context,
+    input: ActivityExecuteInput,
+    next: Next<ActivityInboundCallsInterceptor, 'execute'>,
+  ): Promise<unknown> {
+    const { info } = context;
+    const runId = info.workflowExecution?.runId ?? '';
+    const sessionId = parseSessionActivityId(info.activityId);
+    if (sessionId === undefined && !info.activityId.startsWith(WORKER_ACTIVITY_PREFIX)) {
+      throw failure(
+        'SessionLost',
+        `The activity ${info.activityType} was sent to the unique queue of ${this.worker.name} without a session; use session.proxyActivities().`,
+      );
+    }
+    const session = sessionId === undefined ? undefined : { key: sessionKey(sessionId.session, runId), epoch: sessionId.epoch };
+    const activityKey = `${runId}/${info.activityId}`;
+    await this.supersede(activityKey);
+
+    const abort = new AbortController();
+    let settle: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => {
+      settle = resolve;
+    });
+    // Registered before the supervisor is asked, so that no cancellation falls between its answer and the start.
+    this.running.set(activityKey, { key: session?.key ?? null, abort, ended });
+    const id = `${activityKey}#${info.attempt}`;
+    try {
+      const facts = await this.begin(id, context, session);
+      try {
+        return await this.run(context, abort, facts, sessionId?.session, runId, () => next(input));
+      } finally {
+        await this.link.endAttempt(id).catch((error: unknown) => {
+          // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
+          context.log.warn('The supervisor could not be told that an attempt ended', { activityId: info.activityId, error });
+        });
+      }
+    } finally {
+      this.running.delete(activityKey);
+      settle();
+    }
+  }
+
+  private async begin(id: string, context: Context, session: { key: string; epoch: number } | undefined): Promise<AttemptFacts> {
+    const { info } = context;
+    try {
+      return await this.link.beginAttempt({
+        id,
+        incarnation: this.incarnation,
+        ...(session === undefined ? {} : { session }),
+        activity: info.activityType,
+        activityId: info.activityId,
+        attempt: info.attempt,
+        taskToken: info.base64TaskToken,
+      });
+    } catch (error) {
+      const found = findError(error);
+      throw found === undefined ? failure('ExecutorDied', `The supervisor could not be asked: ${String(error)}`) : failure(found.code, found.message);
+    }
+  }
+
+  /** Cancels an older attempt of the same activity and waits for its end. */
+  private async supersede(activityKey: string): Promise<void> {
+    const older = this.running.get(activityKey);
+    if (older === undefined) return;
+    older.abort.abort(failure('AttemptSuperseded', 'A newer attempt of the same activity has started.'));
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        reject(failure('AttemptSuperseded', `An older attempt of the activity did not end within ${SUPERSEDE_TIMEOUT_MS} ms of its cancellation.`));
+      }, SUPERSEDE_TIMEOUT_MS);
+    });
+    try {
+      await Promise.race([older.ended, timeout]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Runs the activity in a context whose cancellation is also the session's, heartbeating all the while. */
+  private async run(
+    context: Context,
+    abort: AbortController,
+    facts: AttemptFacts,
+    session: string | undefined,
+    runId: string,
+    execute: () => Promise<unknown>,
+  ): Promise<unknown> {
+    let details: unknown = context.info.heartbeatDetails;
+    const heartbeat = (next?: unknown): void => {
+      details = next;
+      context.heartbeat(next);
+    };
+    const intervalMs = (context.info.heartbeatTimeoutMs ?? 0) / HEARTBEATS_PER_TIMEOUT;
+    const timer =
+      intervalMs > 0
+        ? setInterval(() => {
+            context.heartbeat(details);
+          }, intervalMs)
+        : undefined;
+    const signal = AbortSignal.any([context.cancellationSignal, abort.signal]);
+    const cancelled = new Promise<never>((_, reject) => {
+      context.cancelled.catch(reject);
+      abort.signal.addEventListener('abort', () => {
+        reject(abort.signal.reason as Error);
+      });
+    });
+    cancelled.catch(() => undefined);
+    const derived = derive(context, cancelled, signal, heartbeat);
+    const workflow = context.info.workflowExecution;
+    const provided =
+      session === undefined || facts.scratchDirectory === null
+        ? { worker: this.worker }
+        : {
+            worker: this.worker,
+            session: {
+              id: session,
+              workflowId: workflow?.workflowId ?? '',
+              runId,
+              capabilities: facts.capabilities,
+              scratchDirectory: facts.scratchDirectory,
+              signal,
+              worker: this.worker,
+            },
+          };
+    try {
+      abort.signal.throwIfAborted();
+      return await provide(provided, () => asyncLocalStorage.run(derived, execute));
+    } catch (error) {
+      if (error instanceof CompleteAsyncError) throw failure('AsyncCompletionRefused', `The activity ${context.info.activityType} threw CompleteAsyncError, but it is pinned: its attempt must end on the worker.`);
+      // Whatever the activity made of its cancellation, the reason is what the owner must see.
+      throw abort.signal.aborted ? abort.signal.reason : error;
+    } finally {
+      clearInterval(timer);
+    }
+  }
+}
+
+/** A context like the given one with another cancellation and heartbeat; activities find it by `Context.current()`. */
+function derive(context: Context, cancelled: Promise<never>, signal: AbortSignal, heartbeat: (details?: unknown) => void): Context {
+  const { _client, _cancellationDetails } = context as unknown as {
+    _client: ConstructorParameters<typeof Context>[4];
+    _cancellationDetails: ConstructorParameters<typeof Context>[7];
+  };
+  return new Context(context.info, cancelled, signal, heartbeat, _client, context.log, context.metricMeter, _cancellationDetails);
+}
+
+function failure(code: ErrorCode, message: string): ApplicationFailure {
+  return ApplicationFailure.create({
+    type: code,
+    message,
+    nonRetryable: !ERRORS[code].retryable,
+    details: [{ next: ERRORS[code].next }],
+  });
+}

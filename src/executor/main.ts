@@ -1,0 +1,107 @@
+/**
+ * The executor: the child process of atlasd that runs user code. `node main.js SOCKET INCARNATION`.
+ *
+ * It lives as long as its supervisor: when the stream of commands ends it kills its own process group, children of
+ * activities included, since a restarted supervisor fails these attempts and starts another executor.
+ */
+import { AtlasError, findError } from '../contract/errors.js';
+import type { ExecutorCommand, ExecutorSettings } from '../contract/local.js';
+import { AttemptGuard } from './attempts.js';
+import { SupervisorLink } from './supervisor-link.js';
+
+/** Distinct from what Node itself uses, so that the supervisor's log says why. */
+const EXIT_FAILED = 70;
+
+async function main(socketPath: string, incarnation: string): Promise<void> {
+  const link = new SupervisorLink(socketPath, { pid: process.pid, incarnation });
+  // Stopping is the supervisor's word, not that of a signal to the whole group of the terminal.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
+
+  let guard: AttemptGuard | undefined;
+  let stopWorkers: (() => void) | undefined;
+  let stopRequested = false;
+  const settings = new Promise<ExecutorSettings>((resolve, reject) => {
+    const onCommand = (command: ExecutorCommand): void => {
+      switch (command.type) {
+        case 'settings':
+          resolve(command.settings);
+          break;
+        case 'cancel-session':
+          guard?.cancelSession(command.key, command.reason);
+          break;
+        case 'stop':
+          stopRequested = true;
+          stopWorkers?.();
+          break;
+      }
+    };
+    link.listen(onCommand).then(() => {
+      killOwnGroup();
+    }, reject);
+  });
+
+  const given = await settings;
+  // Loaded after the stream stands, so that a supervisor that dies meanwhile is noticed.
+  const [{ createLogger }, { installRuntime }, { createWorkers }, { connectNative, loadProfile }] = await Promise.all([
+    import('../terminal/log.js'),
+    import('../temporal/runtime.js'),
+    import('./workers.js'),
+    import('../temporal/connect.js'),
+  ]);
+  const log = createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr }).child({
+    process: 'executor',
+  });
+  installRuntime(log);
+  const profile = await loadProfile(process.env, given.temporal);
+  const connection = await connectNative(profile);
+  const worker = {
+    name: given.name,
+    fleet: given.fleet,
+    queue: given.queue,
+    capabilities: given.capabilities,
+    keptDirectory: given.keptDirectory,
+  };
+  guard = new AttemptGuard(link, incarnation, worker);
+  const workers = await createWorkers({
+    settings: given,
+    connection,
+    namespace: profile.namespace,
+    guard,
+    worker,
+    graceMs: given.graceMs,
+  });
+  const runs = workers.map((each) => each.run());
+  stopWorkers = () => {
+    for (const each of workers) if (each.getState() === 'RUNNING') each.shutdown();
+  };
+  if (stopRequested) stopWorkers();
+  await link.ready();
+  log.debug({ event: 'executor-polling', queues: workers.length }, 'The executor polls its queues');
+  await Promise.all(runs);
+  await connection.close();
+}
+
+function killOwnGroup(): void {
+  try {
+    process.kill(-process.pid, 'SIGKILL');
+  } catch {
+    // Not the leader of a group, as when started by hand.
+    process.exit(EXIT_FAILED);
+  }
+}
+
+const [socketPath, incarnation] = process.argv.slice(2);
+if (socketPath === undefined || incarnation === undefined) {
+  process.stderr.write('The executor is started by atlasd.\n');
+  process.exit(EXIT_FAILED);
+}
+main(socketPath, incarnation).then(
+  () => {
+    process.exit(0);
+  },
+  (error: unknown) => {
+    const found = findError(error) ?? new AtlasError('ExecutorFailed', error instanceof Error ? (error.stack ?? error.message) : String(error));
+    process.stderr.write(`${JSON.stringify({ level: 'error', time: new Date().toISOString(), event: 'executor-failed', code: found.code, msg: found.message, next: found.next })}\n`);
+    process.exit(EXIT_FAILED);
+  },
+);

@@ -1,0 +1,93 @@
+/**
+ * The executor's Temporal Workers: user workflows and pooled activities on the fleet's queue, pooled activities on the
+ * queue of every capability set, and pinned activities on the worker's unique queue.
+ */
+import { pathToFileURL } from 'node:url';
+import { type ActivityInterceptorsFactory, type NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
+import { provide } from '../activity/provider.js';
+import type { CurrentWorker } from '../activity/index.js';
+import { AtlasError } from '../contract/errors.js';
+import type { ExecutorSettings } from '../contract/local.js';
+import { capabilitySubsets, pooledQueue } from '../contract/names.js';
+import type { AttemptGuard } from './attempts.js';
+
+/** See the supervisor's Workers: what a dead process had cached must be free again soon. */
+const STICKY_TIMEOUT = '2s';
+/** Pinned activities at once; their number is bounded by the sessions, so this only guards against runaway fan-out. */
+const MAX_PINNED = 200;
+/** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
+const FORCE_STOP_EXTRA_MS = 5_000;
+const MAX_CACHED_WORKFLOWS = 200;
+
+export interface ExecutorWorkersOptions {
+  readonly settings: ExecutorSettings;
+  readonly connection: NativeConnection;
+  readonly namespace: string;
+  readonly guard: AttemptGuard;
+  readonly worker: CurrentWorker;
+  readonly graceMs: number;
+}
+
+/** Creates the Workers; they poll once they are run. */
+export async function createWorkers(options: ExecutorWorkersOptions): Promise<Worker[]> {
+  const { settings, connection, namespace, guard, worker, graceMs } = options;
+  const activities = await loadActivities(settings.activitiesPath);
+  const common = {
+    connection,
+    namespace,
+    activities,
+    identity: `${settings.name}@${settings.fleet} executor ${process.pid}`,
+    shutdownGraceTime: graceMs,
+    shutdownForceTime: graceMs + FORCE_STOP_EXTRA_MS,
+  } as const satisfies Partial<WorkerOptions>;
+  const providing: ActivityInterceptorsFactory = () => ({
+    inbound: { execute: (input, next) => provide({ worker }, () => next(input)) },
+  });
+  const pooled = { maxConcurrentActivityTaskExecutions: settings.maxActivities, interceptors: { activity: [providing] } };
+  const { workflows } = settings;
+  const workers: Worker[] = [];
+  for (const capabilities of capabilitySubsets(settings.capabilities)) {
+    const runsWorkflows = capabilities.length === 0;
+    workers.push(
+      await Worker.create({
+        ...common,
+        ...pooled,
+        taskQueue: pooledQueue(settings.fleet, capabilities),
+        ...(runsWorkflows
+          ? {
+              ...(workflows.kind === 'bundle'
+                ? { workflowBundle: { codePath: workflows.path } }
+                : { workflowsPath: workflows.path }),
+              stickyQueueScheduleToStartTimeout: STICKY_TIMEOUT,
+              maxCachedWorkflows: MAX_CACHED_WORKFLOWS,
+            }
+          : {}),
+      }),
+    );
+  }
+  workers.push(
+    await Worker.create({
+      ...common,
+      taskQueue: settings.queue,
+      maxConcurrentActivityTaskExecutions: MAX_PINNED,
+      interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
+    }),
+  );
+  return workers;
+}
+
+/** Every exported function of the module is an activity. */
+async function loadActivities(path: string): Promise<Record<string, (...args: never[]) => unknown>> {
+  let module: Record<string, unknown>;
+  try {
+    module = (await import(pathToFileURL(path).href)) as Record<string, unknown>;
+  } catch (error) {
+    throw new AtlasError('ModuleLoadFailed', `The activities of ${path} could not be loaded: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  }
+  const found = Object.entries(module).filter(([name, value]) => name !== 'default' && typeof value === 'function');
+  // A CommonJS module has its exports behind `default` when Node can not see their names.
+  const fallback = module['default'];
+  const all = found.length > 0 || typeof fallback !== 'object' || fallback === null ? found : Object.entries(fallback).filter(([, value]) => typeof value === 'function');
+  if (all.length === 0) throw new AtlasError('ModuleLoadFailed', `The module ${path} exports no function, so it has no activities.`);
+  return Object.fromEntries(all) as Record<string, (...args: never[]) => unknown>;
+}

@@ -1,0 +1,71 @@
+/**
+ * Small things that the job does with files: write one so that a reader sees all of it or none, hash one, and read a
+ * file of JSON whose last line may be torn.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { open, readFile, rename } from 'node:fs/promises';
+import { dirname, basename, join } from 'node:path';
+import { failure, messageOf, systemCode } from './failure.js';
+
+/** Writes a file under a temporary name, syncs it, and moves it into place. */
+export async function writeFileAtomic(path: string, content: string | Uint8Array): Promise<void> {
+  const temporary = join(dirname(path), `.${basename(path)}.tmp`);
+  const handle = await open(temporary, 'w', 0o600);
+  try {
+    await handle.writeFile(content);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  await rename(temporary, path);
+  await syncDirectory(dirname(path));
+}
+
+/** Makes a rename inside a directory survive a power cut. */
+export async function syncDirectory(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+export async function hashFile(path: string, signal?: AbortSignal): Promise<{ bytes: number; sha256: string }> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  for await (const chunk of createReadStream(path, signal === undefined ? {} : { signal })) {
+    const part = chunk as Buffer;
+    hash.update(part);
+    bytes += part.length;
+  }
+  return { bytes, sha256: hash.digest('hex') };
+}
+
+/** A file of JSON, or undefined when it is not there or not JSON: then whoever wrote it did not finish. */
+export async function readJson(path: string): Promise<unknown> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (systemCode(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Turns an error of the disk into a failure that says so; anything else stays as it is. */
+export function diskFailure(error: unknown, doing: string): unknown {
+  const code = systemCode(error);
+  if (code === 'ENOSPC' || code === 'EDQUOT') {
+    return failure('OutOfDisk', `The disk of the worker is full: ${doing} failed (${messageOf(error)}).`, {
+      cause: error,
+    });
+  }
+  return error;
+}

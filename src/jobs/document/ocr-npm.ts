@@ -1,0 +1,190 @@
+/**
+ * OCR by the npm packages alone: tesseract.js with the language data of `@tesseract.js-data`, and no network.
+ *
+ * Its defaults would fetch the data from a public server, write it into the working directory, and end the process on
+ * an error; each option below closes one of these. Workers are kept, as one takes half a second and 100 MB to start,
+ * and replaced after a page that took too long or broke one.
+ */
+import { mkdir, symlink } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import type { Worker as NodeWorker } from 'node:worker_threads';
+import type Tesseract from 'tesseract.js';
+import { messageOf, systemCode } from './failure.js';
+import { cleanOcr } from './layer.js';
+import { OCR_PAGE_MS, type Ocr, type OcrOptions, type Recognized } from './ocr.js';
+import type { PageImage } from './pdf.js';
+
+const START_MS = 60_000;
+/** An upright page has a confidence of about 90 and a turned one of about 30. */
+const TURNED_BELOW = 60;
+
+/** The directory with the data of a language, or null. The package's main file points at other, larger data. */
+export function findData(language: string): string | null {
+  try {
+    const manifest = createRequire(import.meta.url).resolve(`@tesseract.js-data/${language}/package.json`);
+    return join(dirname(manifest), '4.0.0_best_int');
+  } catch {
+    return null;
+  }
+}
+
+/** One directory with the data of all languages: tesseract.js takes one only. */
+async function dataDirectory(language: string, directory: string): Promise<string> {
+  const codes = language.split('+');
+  const single = findData(language);
+  if (codes.length === 1 && single !== null) return single;
+  const joined = join(directory, 'tessdata');
+  await mkdir(joined, { recursive: true });
+  for (const code of codes) {
+    const file = `${code}.traineddata.gz`;
+    await symlink(join(findData(code) ?? '', file), join(joined, file)).catch((error: unknown) => {
+      if (systemCode(error) !== 'EEXIST') throw error;
+    });
+  }
+  return joined;
+}
+
+export async function openNpm(options: OcrOptions): Promise<Ocr> {
+  const { signal } = options;
+  const langPath = await dataDirectory(options.language, options.directory);
+  const idle: Engine[] = [];
+  const all = new Set<Engine>();
+  let closed = false;
+
+  const take = async (): Promise<Engine> => {
+    const waiting = idle.pop();
+    if (waiting !== undefined) return waiting;
+    const engine = await startEngine(options.language, langPath);
+    if (closed || signal.aborted) {
+      await engine.end();
+      signal.throwIfAborted();
+      throw new Error('OCR is closed.');
+    }
+    all.add(engine);
+    return engine;
+  };
+  const drop = async (engine: Engine): Promise<void> => {
+    all.delete(engine);
+    await engine.end();
+  };
+  const close = async (): Promise<void> => {
+    closed = true;
+    signal.removeEventListener('abort', onAbort);
+    await Promise.all([...all].map(drop));
+  };
+  const onAbort = (): void => void close();
+  signal.addEventListener('abort', onAbort, { once: true });
+
+  const once = async (pgm: Uint8Array): Promise<Recognized> => {
+    signal.throwIfAborted();
+    const engine = await take();
+    try {
+      const result = await engine.recognize(pgm, signal);
+      idle.push(engine);
+      return result;
+    } catch (error) {
+      await drop(engine);
+      throw error;
+    }
+  };
+
+  return {
+    engine: 'npm',
+    versions: { 'tesseract.js': packageVersion('tesseract.js') },
+    async recognize(image: PageImage): Promise<Recognized> {
+      let best = await once(image.pgm);
+      // It does not see by itself that a page is turned. The three other ways up are tried, and the surest wins.
+      if (best.confidence < TURNED_BELOW) {
+        for (const quarters of [1, 3, 2] as const) {
+          const turned = await once(turn(image, quarters));
+          if (turned.confidence > best.confidence) best = turned;
+          if (best.confidence >= TURNED_BELOW) break;
+        }
+      }
+      return best;
+    },
+    close,
+  };
+}
+
+interface Engine {
+  recognize(pgm: Uint8Array, signal: AbortSignal): Promise<Recognized>;
+  end(): Promise<void>;
+}
+
+async function startEngine(language: string, langPath: string): Promise<Engine> {
+  const tesseract = (await import('tesseract.js')).default;
+  let fail: (error: Error) => void = () => undefined;
+  const broken = new Promise<never>((_resolve, reject) => {
+    fail = reject;
+  });
+  broken.catch(() => undefined);
+  const starting = tesseract.createWorker(language, tesseract.OEM.LSTM_ONLY, {
+    langPath,
+    gzip: true,
+    cacheMethod: 'none',
+    // Without a handler any failure is thrown where nobody can catch it, and the process ends.
+    errorHandler: (error: unknown) => fail(new Error(`tesseract.js failed: ${messageOf(error)}`)),
+  });
+  const worker = await within(Promise.race([starting, broken]), START_MS, 'tesseract.js did not start');
+  const thread = (worker as Tesseract.Worker & { readonly worker: NodeWorker }).worker;
+  thread.on('error', (error) => fail(new Error(`tesseract.js failed: ${error.message}`)));
+  thread.on('exit', () => fail(new Error('tesseract.js ended')));
+  return {
+    async recognize(pgm, signal) {
+      const work = Promise.race([worker.recognize(Buffer.from(pgm.buffer, pgm.byteOffset, pgm.byteLength)), broken]);
+      const { data } = await within(work, OCR_PAGE_MS, 'tesseract.js gave no answer', signal);
+      const text = cleanOcr(data.text);
+      return { text, confidence: text === '' ? 0 : data.confidence };
+    },
+    async end() {
+      await thread.terminate();
+    },
+  };
+}
+
+async function within<T>(work: Promise<T>, ms: number, what: string, signal?: AbortSignal): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  let onAbort: (() => void) | undefined;
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} within ${ms / 1000} s`)), ms);
+    onAbort = () => reject(signal?.reason as Error);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
+  try {
+    return await Promise.race([work, late]);
+  } finally {
+    clearTimeout(timer);
+    if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+/** A PGM of the page turned by quarters, clockwise. */
+export function turn(image: PageImage, quarters: 1 | 2 | 3): Uint8Array {
+  const { width, height } = image;
+  const pixels = image.pgm.subarray(image.pgm.length - width * height);
+  const [newWidth, newHeight] = quarters === 2 ? [width, height] : [height, width];
+  const header = Buffer.from(`P5\n${newWidth} ${newHeight}\n255\n`, 'latin1');
+  const turned = new Uint8Array(header.length + width * height);
+  turned.set(header);
+  let at = header.length;
+  for (let y = 0; y < newHeight; y += 1) {
+    for (let x = 0; x < newWidth; x += 1) {
+      const from =
+        quarters === 1
+          ? (height - 1 - x) * width + y
+          : quarters === 3
+            ? x * width + (width - 1 - y)
+            : (height - 1 - y) * width + (width - 1 - x);
+      turned[at] = pixels[from] ?? 255;
+      at += 1;
+    }
+  }
+  return turned;
+}
+
+function packageVersion(name: string): string {
+  const manifest = createRequire(import.meta.url)(`${name}/package.json`) as { readonly version?: unknown };
+  return typeof manifest.version === 'string' ? manifest.version : 'unknown';
+}

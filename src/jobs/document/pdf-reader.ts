@@ -1,0 +1,176 @@
+/**
+ * A PDF as the job sees it: pages can be asked for, each answer comes within a limit or is an error, and a page that
+ * hangs or breaks pdfium costs that page only.
+ *
+ * Owns the thread: starts it, replaces it after a hang, a crash or when its memory has grown (WebAssembly never gives
+ * memory back), and ends it on abort.
+ */
+import { Worker } from 'node:worker_threads';
+import { failure, messageOf } from './failure.js';
+import type { PageFacts, PageImage } from './pdf.js';
+import type { PdfAnswer, PdfQuestion } from './pdf-thread.js';
+
+export interface PdfLimits {
+  readonly openMs: number;
+  readonly textMs: number;
+  readonly renderMs: number;
+  /** The thread is replaced after an answer that leaves it with more. */
+  readonly heapBytes: number;
+}
+
+export const PDF_LIMITS: PdfLimits = {
+  openMs: 60_000,
+  textMs: 30_000,
+  renderMs: 60_000,
+  // A page of 25 MP with its images takes up to 300 MB; an ordinary scan about 60.
+  heapBytes: 256 * 1024 * 1024,
+};
+
+export interface PdfReader {
+  readonly pages: number;
+  /** @param page From 1. */
+  facts(page: number): Promise<PageFacts>;
+  /** @param page From 1. */
+  render(page: number, dpi: number, maxPixels: number): Promise<PageImage>;
+  close(): Promise<void>;
+}
+
+/**
+ * @throws ApplicationFailure `PasswordRequired`, `UnsupportedEncryption`, `InvalidPdf`.
+ */
+export async function openPdf(
+  path: string,
+  name: string,
+  signal: AbortSignal,
+  limits: PdfLimits = PDF_LIMITS,
+): Promise<PdfReader> {
+  const reader = new ThreadReader(path, name, signal, limits);
+  try {
+    await reader.start();
+  } catch (error) {
+    await reader.close();
+    throw error;
+  }
+  return reader;
+}
+
+class ThreadReader implements PdfReader {
+  pages = 0;
+  private thread: Worker | undefined;
+  private closed = false;
+  /** pdfium answers one question at a time; asking in turn lets each have its own limit. */
+  private turn: Promise<unknown> = Promise.resolve();
+  private readonly onAbort = (): void => void this.stop();
+
+  constructor(
+    private readonly path: string,
+    private readonly name: string,
+    private readonly signal: AbortSignal,
+    private readonly limits: PdfLimits,
+  ) {
+    signal.addEventListener('abort', this.onAbort, { once: true });
+  }
+
+  async start(): Promise<void> {
+    this.signal.throwIfAborted();
+    const thread = new Worker(threadScript(), { workerData: { path: this.path }, stderr: false, stdout: false });
+    this.thread = thread;
+    let answer: PdfAnswer;
+    try {
+      answer = await this.answer(thread, this.limits.openMs);
+    } catch (error) {
+      this.signal.throwIfAborted();
+      throw failure('InvalidPdf', `${this.name} could not be opened: ${messageOf(error)}.`, { cause: error });
+    }
+    if (answer.kind === 'refused') throw refusal(answer.code, this.name, answer.message);
+    if (answer.kind !== 'opened') throw new Error(`The thread answered ${answer.kind} before it had opened the file.`);
+    this.pages = answer.pages;
+  }
+
+  async facts(page: number): Promise<PageFacts> {
+    const answer = await this.ask({ kind: 'facts', index: page - 1 }, this.limits.textMs);
+    if (answer.kind !== 'facts') throw new Error(`The thread answered ${answer.kind} to a question for facts.`);
+    return answer.facts;
+  }
+
+  async render(page: number, dpi: number, maxPixels: number): Promise<PageImage> {
+    const answer = await this.ask({ kind: 'render', index: page - 1, dpi, maxPixels }, this.limits.renderMs);
+    if (answer.kind !== 'image') throw new Error(`The thread answered ${answer.kind} to a question for a picture.`);
+    return answer.image;
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    this.signal.removeEventListener('abort', this.onAbort);
+    await this.stop();
+  }
+
+  private async ask(question: PdfQuestion, limitMs: number): Promise<PdfAnswer> {
+    const mine = this.turn.then(() => this.askNow(question, limitMs));
+    this.turn = mine.catch(() => undefined);
+    return await mine;
+  }
+
+  private async askNow(question: PdfQuestion, limitMs: number): Promise<PdfAnswer> {
+    this.signal.throwIfAborted();
+    if (this.closed) throw new Error('The PDF is closed.');
+    if (this.thread === undefined) await this.start();
+    const thread = this.thread;
+    if (thread === undefined) throw new Error('The PDF is closed.');
+    const answered = this.answer(thread, limitMs);
+    thread.postMessage(question);
+    let answer: PdfAnswer;
+    try {
+      answer = await answered;
+    } catch (error) {
+      await this.stop();
+      this.signal.throwIfAborted();
+      throw error;
+    }
+    if ('heapBytes' in answer && answer.heapBytes > this.limits.heapBytes) await this.stop();
+    if (answer.kind === 'failed') throw new Error(answer.message);
+    return answer;
+  }
+
+  private async answer(thread: Worker, limitMs: number): Promise<PdfAnswer> {
+    return await new Promise<PdfAnswer>((resolve, reject) => {
+      const settle = (act: () => void): void => {
+        clearTimeout(timer);
+        thread.off('message', onMessage).off('error', onError).off('exit', onExit);
+        // An error that comes after the answer must not end the process.
+        thread.on('error', () => undefined);
+        act();
+      };
+      const onMessage = (answer: PdfAnswer): void => settle(() => resolve(answer));
+      const onError = (error: Error): void => settle(() => reject(new Error(`pdfium failed: ${error.message}`)));
+      const onExit = (): void => settle(() => reject(new Error('pdfium ended without an answer')));
+      const timer = setTimeout(
+        () => settle(() => reject(new Error(`pdfium gave no answer within ${limitMs / 1000} s`))),
+        limitMs,
+      );
+      thread.removeAllListeners('error');
+      thread.on('message', onMessage).on('error', onError).on('exit', onExit);
+    });
+  }
+
+  private async stop(): Promise<void> {
+    const { thread } = this;
+    this.thread = undefined;
+    await thread?.terminate();
+  }
+}
+
+function refusal(code: string, name: string, message: string): Error {
+  if (code === 'PasswordRequired') return failure(code, `${name} is protected by a password.`);
+  if (code === 'UnsupportedEncryption')
+    return failure(code, `${name} is encrypted in a way that pdfium does not support.`);
+  const why = message === 'InvalidPdf' ? 'pdfium finds no PDF structure in it' : message;
+  return failure('InvalidPdf', `${name} can not be read as a PDF: ${why}.`);
+}
+
+/** The compiled thread. A thread can not run TypeScript, so the tests, which run from `src`, use the build as well. */
+function threadScript(): URL {
+  const here = import.meta.url;
+  if (!here.endsWith('.ts')) return new URL('./pdf-thread.js', here);
+  return new URL('../../../dist/jobs/document/pdf-thread.js', here);
+}

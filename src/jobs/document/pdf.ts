@@ -1,0 +1,237 @@
+/**
+ * pdfium, as far as the job needs it: open a file without reading it whole, the facts and text of a page, a picture of it.
+ *
+ * Everything here is synchronous and may run for long or not come back, so it runs in `pdf-thread.ts` only. pdfium
+ * knows no exceptions and no garbage collection: every pointer is freed in a `finally`.
+ */
+import { closeSync, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { init, type WrappedPdfiumModule } from '@embedpdf/pdfium';
+
+/** The `FPDF_GetLastError` codes that tell the user something. */
+const OPEN_ERRORS: Readonly<Record<number, PdfOpenErrorCode>> = {
+  4: 'PasswordRequired',
+  5: 'UnsupportedEncryption',
+};
+
+export type PdfOpenErrorCode = 'PasswordRequired' | 'UnsupportedEncryption' | 'InvalidPdf';
+
+export class PdfOpenError extends Error {
+  override readonly name = 'PdfOpenError';
+  constructor(readonly code: PdfOpenErrorCode) {
+    super(code);
+  }
+}
+
+/** What a page holds, as far as the choice between its text layer and OCR needs to know. */
+export interface PageFacts {
+  /** In points of 1/72 inch, as the page is shown (its /Rotate is honoured). */
+  readonly width: number;
+  readonly height: number;
+  /** The raw text layer; see `layer.ts` for what is done to it. */
+  readonly text: string;
+  readonly characters: number;
+  /** Characters for which the font has no mapping to Unicode. */
+  readonly unmapped: number;
+  /** Text, paths, images, forms, shadings, annotations. */
+  readonly objects: number;
+  /**
+   * Those of them that are not text: they may show letters that the text layer does not have. Counted only where
+   * there is little text.
+   */
+  readonly pictures: number;
+}
+
+/** A page in grey, as the bytes of a PGM file: both OCR engines read it, and nothing has to be compressed. */
+export interface PageImage {
+  readonly pgm: Uint8Array;
+  readonly width: number;
+  readonly height: number;
+  readonly dpi: number;
+}
+
+/** pdfium's memory. The package's types leave it out, as they build on types that it does not bring. */
+function heap(pdfium: object): Uint8Array {
+  return (pdfium as { readonly HEAPU8: Uint8Array }).HEAPU8;
+}
+
+const OBJECT_TEXT = 1;
+/** Above this many characters, white space included, a text layer is not little. */
+const FEW_CHARACTERS = 200;
+/** A page can have millions of objects; whether there is one that is not text shows within these. */
+const MAX_OBJECTS_LOOKED_AT = 2_000;
+/** Beyond this a page is no page of a document but an attack on memory. */
+const MAX_PAGE_CHARACTERS = 2_000_000;
+
+const BITMAP_GRAY = 1;
+const RENDER_ANNOTATIONS = 0x01;
+const RENDER_GRAYSCALE = 0x08;
+const WHITE = 0xffffffff;
+const MIN_DPI = 20;
+
+export class Pdf {
+  readonly pages: number;
+
+  private constructor(
+    private readonly module: WrappedPdfiumModule,
+    private readonly document: number,
+    private readonly close_: () => void,
+  ) {
+    this.pages = module.FPDF_GetPageCount(document);
+  }
+
+  /** @throws {@link PdfOpenError} */
+  static async open(path: string): Promise<Pdf> {
+    const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
+    const bytes = readFileSync(wasm);
+    const module = await init({
+      wasmBinary: bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength),
+    });
+    module.PDFiumExt_Init();
+    const { pdfium } = module;
+    const fd = openSync(path, 'r');
+    const size = fstatSync(fd).size;
+    // pdfium asks for the ranges it needs: a document of hundreds of megabytes costs a few in memory.
+    const read = pdfium.addFunction((_context: number, position: number, into: number, length: number): number => {
+      try {
+        // The heap is another array whenever the memory has grown, hence it is looked up at each call.
+        return readSync(fd, heap(pdfium), into, length, position >>> 0) === length ? 1 : 0;
+      } catch {
+        return 0;
+      }
+    }, 'iiiii');
+    const access = pdfium.wasmExports.malloc(12);
+    pdfium.setValue(access, size, 'i32');
+    pdfium.setValue(access + 4, read, 'i32');
+    pdfium.setValue(access + 8, 0, 'i32');
+    const free = (): void => {
+      pdfium.wasmExports.free(access);
+      pdfium.removeFunction(read);
+      closeSync(fd);
+    };
+    const document = module.FPDF_LoadCustomDocument(access, '');
+    if (document === 0) {
+      const code = module.FPDF_GetLastError();
+      free();
+      throw new PdfOpenError(OPEN_ERRORS[code] ?? 'InvalidPdf');
+    }
+    return new Pdf(module, document, free);
+  }
+
+  close(): void {
+    this.module.FPDF_CloseDocument(this.document);
+    this.close_();
+  }
+
+  /** How much memory pdfium has taken. WebAssembly never gives it back. */
+  get heapBytes(): number {
+    return heap(this.module.pdfium).length;
+  }
+
+  /** @param index From 0. */
+  facts(index: number): PageFacts {
+    const m = this.module;
+    return this.withPage(index, (page) => {
+      const width = m.FPDF_GetPageWidthF(page);
+      const height = m.FPDF_GetPageHeightF(page);
+      const layer = this.text(page);
+      const annotations = Math.max(0, m.FPDFPage_GetAnnotCount(page));
+      const count = Math.max(0, m.FPDFPage_CountObjects(page));
+      let pictures = annotations;
+      // The kinds matter only to a page with next to no text, and a page may have thousands of objects.
+      const looked = layer.characters < FEW_CHARACTERS ? Math.min(count, MAX_OBJECTS_LOOKED_AT) : 0;
+      for (let i = 0; i < looked; i += 1) {
+        const object = m.FPDFPage_GetObject(page, i);
+        if (object !== 0 && m.FPDFPageObj_GetType(object) !== OBJECT_TEXT) pictures += 1;
+      }
+      return { width, height, objects: count + annotations, pictures, ...layer };
+    });
+  }
+
+  private text(page: number): { text: string; characters: number; unmapped: number } {
+    const m = this.module;
+    const { pdfium } = m;
+    const textPage = m.FPDFText_LoadPage(page);
+    if (textPage === 0) return { text: '', characters: 0, unmapped: 0 };
+    try {
+      const characters = Math.min(m.FPDFText_CountChars(textPage), MAX_PAGE_CHARACTERS);
+      // With no characters pdfium leaves the buffer as it was: it must not be read.
+      if (characters <= 0) return { text: '', characters: 0, unmapped: 0 };
+      const buffer = pdfium.wasmExports.malloc((characters + 1) * 2);
+      if (buffer === 0) throw new Error('pdfium has no memory for the text of the page');
+      try {
+        const written = m.FPDFText_GetText(textPage, 0, characters, buffer);
+        // The count that it returns includes the terminating zero.
+        const units = Math.max(0, written - 1);
+        const text = Buffer.from(heap(pdfium).buffer, buffer, units * 2).toString('utf16le');
+        let unmapped = 0;
+        for (let i = 0; i < characters; i += 1) {
+          if (m.FPDFText_HasUnicodeMapError(textPage, i) === 1) unmapped += 1;
+        }
+        return { text, characters, unmapped };
+      } finally {
+        pdfium.wasmExports.free(buffer);
+      }
+    } finally {
+      m.FPDFText_ClosePage(textPage);
+    }
+  }
+
+  /** @param index From 0. @param maxPixels The resolution is lowered until the picture has no more. */
+  render(index: number, wantedDpi: number, maxPixels: number): PageImage {
+    const m = this.module;
+    const { pdfium } = m;
+    return this.withPage(index, (page) => {
+      const { width, height, dpi } = pixelSize(
+        { width: m.FPDF_GetPageWidthF(page), height: m.FPDF_GetPageHeightF(page) },
+        wantedDpi,
+        maxPixels,
+      );
+      const bitmap = m.FPDFBitmap_CreateEx(width, height, BITMAP_GRAY, 0, 0);
+      if (bitmap === 0) throw new Error(`pdfium has no memory for a picture of ${width} x ${height}`);
+      try {
+        m.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, WHITE);
+        m.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, RENDER_ANNOTATIONS | RENDER_GRAYSCALE);
+        const stride = m.FPDFBitmap_GetStride(bitmap);
+        const start = m.FPDFBitmap_GetBuffer(bitmap);
+        const header = Buffer.from(`P5\n${width} ${height}\n255\n`, 'latin1');
+        const pgm = new Uint8Array(header.length + width * height);
+        pgm.set(header);
+        for (let y = 0; y < height; y += 1) {
+          const row = start + y * stride;
+          pgm.set(heap(pdfium).subarray(row, row + width), header.length + y * width);
+        }
+        return { pgm, width, height, dpi };
+      } finally {
+        m.FPDFBitmap_Destroy(bitmap);
+      }
+    });
+  }
+
+  private withPage<T>(index: number, use: (page: number) => T): T {
+    const page = this.module.FPDF_LoadPage(this.document, index);
+    if (page === 0) throw new Error('pdfium can not load the page');
+    try {
+      return use(page);
+    } finally {
+      this.module.FPDF_ClosePage(page);
+    }
+  }
+}
+
+/** The size of a page in pixels, at the wanted resolution or the highest one that keeps within the budget. */
+export function pixelSize(
+  points: { readonly width: number; readonly height: number },
+  wantedDpi: number,
+  maxPixels: number,
+): { width: number; height: number; dpi: number } {
+  const width = Math.max(1, points.width);
+  const height = Math.max(1, points.height);
+  const most = Math.sqrt((maxPixels * 72 * 72) / (width * height));
+  const dpi = Math.max(Math.min(wantedDpi, most), Math.min(MIN_DPI, most));
+  return {
+    width: Math.max(1, Math.floor((width * dpi) / 72)),
+    height: Math.max(1, Math.floor((height * dpi) / 72)),
+    dpi,
+  };
+}

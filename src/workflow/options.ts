@@ -1,0 +1,108 @@
+/**
+ * The options of {@link withSession}: what a user may ask for, and how that is checked and filled with the defaults of
+ * the contract.
+ */
+import { workflowInfo } from '@temporalio/workflow';
+import type { Duration, Priority } from '@temporalio/common';
+import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
+import { capabilitySet, checkName } from '../contract/names.js';
+import { SESSION_DEFAULTS, SESSION_LIMITS, type OnLost } from '../contract/session.js';
+import { failingTheWorkflow, sessionFailure } from './failures.js';
+
+export type { OnLost } from '../contract/session.js';
+
+/** What a session asks for. Every field has a default. */
+export interface SessionOptions {
+  /**
+   * The fleet to acquire from.
+   *
+   * @default the task queue of the workflow, since atlasd runs workflows on the queue named after its fleet. A workflow
+   * run by your own worker on another queue must name the fleet.
+   */
+  readonly fleet?: string;
+  /** What the worker must advertise, at most three words such as `gpu`. @default none */
+  readonly capabilities?: readonly string[];
+  /**
+   * How long a silent worker keeps the session before it counts as lost. The worker renews the lease every third of it.
+   * @default 60 seconds; at least 1 second
+   */
+  readonly leaseTtl?: Duration;
+  /** How long the session may be open in all; then it fails with `SessionExpired`. @default 4 hours */
+  readonly maxDuration?: Duration;
+  /** How long to wait for a worker with a free slot; then it fails with `AcquireTimeout`. @default 10 minutes */
+  readonly acquireTimeout?: Duration;
+  /**
+   * What happens when the worker is lost: `redo` acquires another and runs the body again from its start, `fail` fails
+   * with `SessionLost`.
+   * @default 'redo'
+   */
+  readonly onLost?: OnLost;
+  /** How many times a lost session is acquired again before it fails. @default 3 */
+  readonly maxReacquisitions?: number;
+  /** Temporal's priority for the acquisition. @default that of the workflow */
+  readonly priority?: Priority;
+}
+
+/** {@link SessionOptions} with every default filled in and every duration in milliseconds. */
+export interface SessionContract {
+  readonly fleet: string;
+  readonly capabilities: readonly string[];
+  readonly leaseTtlMs: number;
+  readonly maxDurationMs: number;
+  readonly acquireTimeoutMs: number;
+  readonly onLost: OnLost;
+  readonly maxReacquisitions: number;
+  readonly priority: Priority | undefined;
+}
+
+/** Checks the options; throws a non-retryable `SessionOptionsInvalid` or `NameInvalid` that names the option. */
+export function sessionContract(options: SessionOptions): SessionContract {
+  const onLost = options.onLost ?? SESSION_DEFAULTS.onLost;
+  if (onLost !== 'redo' && onLost !== 'fail') throw invalid('onLost', onLost, '"redo" or "fail"');
+  const contract: SessionContract = {
+    fleet: failingTheWorkflow(() => checkName('fleet', options.fleet ?? workflowInfo().taskQueue)),
+    capabilities: failingTheWorkflow(() => capabilitySet(options.capabilities ?? [])),
+    leaseTtlMs: duration('leaseTtl', options.leaseTtl, SESSION_DEFAULTS.leaseTtlMs, SESSION_LIMITS.leaseTtlMs),
+    maxDurationMs: duration(
+      'maxDuration',
+      options.maxDuration,
+      SESSION_DEFAULTS.maxDurationMs,
+      SESSION_LIMITS.maxDurationMs,
+    ),
+    acquireTimeoutMs: duration(
+      'acquireTimeout',
+      options.acquireTimeout,
+      SESSION_DEFAULTS.acquireTimeoutMs,
+      SESSION_LIMITS.acquireTimeoutMs,
+    ),
+    onLost,
+    maxReacquisitions: options.maxReacquisitions ?? SESSION_DEFAULTS.maxReacquisitions,
+    priority: options.priority,
+  };
+  const { min, max } = SESSION_LIMITS.maxReacquisitions;
+  if (!Number.isInteger(contract.maxReacquisitions) || contract.maxReacquisitions < min || contract.maxReacquisitions > max) {
+    throw invalid('maxReacquisitions', contract.maxReacquisitions, `a whole number from ${min} to ${max}`);
+  }
+  return contract;
+}
+
+function duration(name: string, value: Duration | undefined, fallbackMs: number, limits: { min: number; max: number }) {
+  if (value === undefined) return fallbackMs;
+  let parsedMs: number;
+  try {
+    parsedMs = typeof value === 'number' ? value : parseDurationMs(value);
+  } catch {
+    throw invalid(name, value, 'a duration such as "30 seconds", or a number of milliseconds');
+  }
+  if (!(parsedMs >= limits.min && parsedMs <= limits.max)) {
+    throw invalid(name, value, `from ${formatDurationMs(limits.min)} to ${formatDurationMs(limits.max)}`);
+  }
+  return parsedMs;
+}
+
+function invalid(name: string, value: unknown, allowed: string) {
+  return sessionFailure(
+    'SessionOptionsInvalid',
+    `The session option ${name} is ${JSON.stringify(value)}, but must be ${allowed}.`,
+  );
+}
