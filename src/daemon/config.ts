@@ -174,7 +174,7 @@ const OPTIONS = {
   'state-dir': text({
     value: 'dir',
     description: 'where the worker keeps its identity, its ledger and the files of its sessions',
-    defaultText: '/var/lib/atlas/FLEET for root, else atlas/FLEET where the user keeps state',
+    defaultText: '/var/lib/atlas/FLEET for root, else ~/.local/state/atlas/FLEET',
     path: true,
   }),
   grace: duration(0, DAY_MS, {
