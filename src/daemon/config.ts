@@ -15,7 +15,7 @@ import { AtlasError } from '../contract/errors.js';
 import { PRESENCE_TTL_MS } from '../contract/fleet.js';
 import { capabilitySet, checkName, DEFAULT_FLEET, MAX_CAPABILITIES } from '../contract/names.js';
 import { nearestName } from '../contract/nearest.js';
-import { DOCUMENT_SETTINGS } from '../jobs/document/settings.js';
+import { DOCUMENT_SETTINGS, readSettings } from '../jobs/document/settings.js';
 
 const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
@@ -36,6 +36,8 @@ interface Option<S extends z.ZodType = z.ZodType> {
   /** The name of the value in the help; none for a switch. */
   readonly value?: string;
   readonly default?: string;
+  /** What the help says of a default that is found out only at the start. */
+  readonly defaultText?: string;
   readonly choices?: readonly string[];
   readonly repeatable?: boolean;
   /** A relative path is relative to the file that has it, or else to the working directory. */
@@ -122,16 +124,17 @@ function duration(
 const OPTIONS = {
   name: text({
     value: 'name',
-    description: "Name of this worker in the fleet; by default made from the host's name, once, and kept",
+    description: 'name of this worker in the fleet',
+    defaultText: "made from the host's name, once, and kept",
   }),
   fleet: text({
     value: 'name',
-    description: 'Fleet to join: all workers that share a queue prefix; without a hyphen',
+    description: 'fleet to join: all workers that share a queue prefix; without a hyphen',
     default: DEFAULT_FLEET,
   }),
   capabilities: option({
     value: 'list',
-    description: `What this worker offers beyond the ordinary, such as gpu,ocr; at most ${MAX_CAPABILITIES}`,
+    description: `what this worker offers beyond the ordinary, such as gpu,ocr; at most ${MAX_CAPABILITIES}`,
     allowed: 'a list of names such as gpu,ocr',
     repeatable: true,
     default: '',
@@ -139,12 +142,12 @@ const OPTIONS = {
   }),
   'max-sessions': count(1, 1_000, {
     value: 'count',
-    description: 'Session slots: how many sessions this worker holds at once',
+    description: 'session slots: how many sessions this worker holds at once',
     default: '4',
   }),
   reserve: option({
     value: 'capability=count',
-    description: 'Keep slots for sessions that ask for a capability, so that others can not take them all: gpu=2',
+    description: 'keep slots for sessions that ask for a capability, so that others can not take them all: gpu=2',
     allowed: 'CAPABILITY=COUNT for each capability once, such as gpu=2',
     repeatable: true,
     default: '',
@@ -153,62 +156,70 @@ const OPTIONS = {
   'max-activities': count(1, 1_000, {
     value: 'count',
     description:
-      'How many pooled activities run at once, on each of the queues; pinned ones take no part, slots bound them',
+      'how many pooled activities run at once, on each of the queues; pinned ones take no part, slots bound them',
     default: '16',
   }),
   activities: text({
     value: 'module',
-    description: 'Module that exports the activities; by default those of the document job',
+    description: 'module that exports the activities',
+    defaultText: 'those of the document job',
     path: true,
   }),
   workflows: text({
     value: 'module',
-    description: 'Module that exports the workflows, or a bundle built before; by default those of the document job',
+    description: 'module that exports the workflows, or a bundle built before',
+    defaultText: 'those of the document job',
     path: true,
   }),
   'state-dir': text({
     value: 'dir',
-    description:
-      'Where the worker keeps its identity, ledger and scratch; by default /var/lib/atlas/FLEET for root, else a directory of the user',
+    description: 'where the worker keeps its identity, its ledger and the files of its sessions',
+    defaultText: '/var/lib/atlas/FLEET for root, else ~/.local/state/atlas/FLEET',
     path: true,
   }),
   grace: duration(0, DAY_MS, {
-    description: 'How long SIGTERM waits for sessions to end; those that remain can be resumed by the next start',
+    description: 'how long SIGTERM waits for sessions to end; those that remain can be resumed by the next start',
     default: '30s',
   }),
   ephemeral: option({
-    description: 'Force-release the sessions that remain when it stops, since the state directory will be gone',
+    description: 'force-release the sessions that remain when it stops, since the state directory will be gone',
     allowed: 'true or false',
     default: 'false',
     schema: switchSchema,
   }),
   keep: duration(0, 365 * DAY_MS, {
-    description: 'How long artifacts that nobody has fetched are kept',
+    description: 'how long artifacts that nobody has fetched are kept',
     default: '24h',
   }),
   'presence-ttl': duration(SECOND_MS, 10 * MINUTE_MS, {
-    description: 'How long this worker may be silent before the fleet takes it for lost',
+    description: 'how long this worker may be silent before the fleet takes it for lost',
     default: formatDurationMs(PRESENCE_TTL_MS),
   }),
   address: text({
     value: 'host:port',
-    description: 'Address of the Temporal server, over that of the profile and TEMPORAL_ADDRESS',
+    description: 'address of the Temporal server',
+    defaultText: 'TEMPORAL_ADDRESS, then the profile, then localhost:7233',
   }),
   namespace: text({
     value: 'name',
-    description: 'Namespace of Temporal, over that of the profile and TEMPORAL_NAMESPACE',
+    description: 'namespace of Temporal',
+    defaultText: 'TEMPORAL_NAMESPACE, then the profile, then default',
   }),
-  profile: text({ value: 'name', description: "Profile of Temporal's own configuration file" }),
-  'log-level': choice(LOG_LEVELS, { value: 'level', description: 'Least level of log lines', default: 'info' }),
+  profile: text({
+    value: 'name',
+    description: "profile of Temporal's own configuration file",
+    defaultText: 'TEMPORAL_PROFILE, then default',
+  }),
+  'log-level': choice(LOG_LEVELS, { value: 'level', description: 'least level of log lines', default: 'info' }),
   'log-format': choice(LOG_FORMATS, {
     value: 'format',
-    description: 'Form of log lines; auto is text on a terminal and JSON elsewhere',
+    description: 'form of log lines; auto is text on a terminal and JSON elsewhere',
     default: 'auto',
   }),
   config: text({
     value: 'file',
-    description:
-      'Configuration file in TOML; by default /etc/atlas/atlasd.toml for root, else atlas/atlasd.toml below $XDG_CONFIG_HOME, if there is one',
+    description: 'configuration file in TOML',
+    defaultText: '/etc/atlas/atlasd.toml for root, else ~/.config/atlas/atlasd.toml, where there is one',
     path: true,
     notInFile: true,
   }),
@@ -223,7 +234,9 @@ const DOCUMENT_OPTIONS: Readonly<Record<string, Option>> = Object.fromEntries(
 );
 
 function documentOption(setting: (typeof DOCUMENT_SETTINGS)[number]): Option {
-  const { description, choices, env, kind } = setting;
+  const { choices, env, kind } = setting;
+  // The table has sentences; the help does not.
+  const description = setting.description.charAt(0).toLowerCase() + setting.description.slice(1).replace(/\.$/, '');
   const base = { description, env, value: kind === 'string' ? 'value' : kind, default: setting.default };
   if (choices !== undefined) {
     return option({ ...base, choices, allowed: `one of ${choices.join(', ')}`, schema: z.enum(choices) });
@@ -281,18 +294,20 @@ export interface ConfigInputs {
   readonly uid?: number;
 }
 
-/** Flags for the command line. Their defaults are in the text only: a value from commander would hide the other sources. */
+/** Flags for the command line. Their defaults are words only: a value from commander would hide the other sources. */
 export function configOptionSpecs(): OptionSpec[] {
-  return Object.entries(ALL_OPTIONS).map(([key, definition]) => ({
-    flags: definition.value === undefined ? flagOf(key) : `${flagOf(key)} <${definition.value}>`,
-    description: definition.description,
-    env: envOf(key),
-    ...(definition.default === undefined || definition.default === '' || definition.value === undefined
-      ? {}
-      : { defaultText: definition.default }),
-    ...(definition.choices === undefined ? {} : { choices: definition.choices }),
-    ...(definition.repeatable === undefined ? {} : { repeatable: definition.repeatable }),
-  }));
+  return Object.entries(ALL_OPTIONS).map(([key, definition]) => {
+    const { value, description, choices, repeatable } = definition;
+    const defaultText = definition.defaultText ?? (value === undefined ? undefined : definition.default);
+    return {
+      flags: value === undefined ? flagOf(key) : `${flagOf(key)} <${value}>`,
+      description,
+      env: envOf(key),
+      ...(defaultText === undefined || defaultText === '' ? {} : { defaultText }),
+      ...(choices === undefined ? {} : { choices }),
+      ...(repeatable === undefined ? {} : { repeatable }),
+    };
+  });
 }
 
 /**
@@ -331,8 +346,12 @@ export function loadConfig(inputs: ConfigInputs): Config {
   }
   const documentEnv: Record<string, string> = {};
   for (const key of Object.keys(DOCUMENT_OPTIONS)) {
-    const { source, value } = values.get(key)!;
-    if (source !== 'default') documentEnv[envOf(key)] = value as string;
+    const { source, value, where } = values.get(key)!;
+    if (source === 'default') continue;
+    const setting = { [envOf(key)]: value as string };
+    // The job knows the bounds. Asked here, so that a wrong value stops the start and not the first document.
+    namingSource(where, () => readSettings(setting));
+    Object.assign(documentEnv, setting);
   }
   const temporal = { address: get('address'), namespace: get('namespace'), profile: get('profile') };
   return {

@@ -11,6 +11,9 @@ describe('parseDurationMs', () => {
     ['2d', 172_800_000],
     ['1.5s', 1_500],
     ['1m500ms', 60_500],
+    ['30 seconds', 30_000],
+    ['1 hour 30 min', 5_400_000],
+    ['2 days', 172_800_000],
   ])('reads %s', (text, expected) => {
     expect(parseDurationMs(text)).toBe(expected);
   });
@@ -19,7 +22,7 @@ describe('parseDurationMs', () => {
     expect(() => parseDurationMs(text)).toThrow(`has no unit: write ${text}s, ${text}m or ${text}h`);
   });
 
-  it.each(['', 's', '1y', '-1s', '1 s', '1S', '1h30', '.5s', 'a1s'])('refuses %j', (text) => {
+  it.each(['', 's', '1y', '-1s', 's1', '1S', '1h30', '.5s', 'a1s', '2 months'])('refuses %j', (text) => {
     expect(() => parseDurationMs(text)).toThrow('is not a duration');
   });
 });

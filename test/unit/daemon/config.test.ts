@@ -1,33 +1,6 @@
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { configOptionSpecs, loadConfig, type Config, type ConfigInputs } from '../../../src/daemon/config.js';
 import { atlasdSpec } from '../../../src/daemon/spec.js';
-
-vi.mock('../../../src/jobs/document/settings.js', () => ({
-  DOCUMENT_SETTINGS: [
-    {
-      key: 'document.allow_files',
-      env: 'ATLAS_DOCUMENT_ALLOW_FILES',
-      kind: 'list',
-      default: '',
-      description: 'Directories',
-    },
-    {
-      key: 'document.max_pages',
-      env: 'ATLAS_DOCUMENT_MAX_PAGES',
-      kind: 'number',
-      default: '5000',
-      description: 'Pages',
-    },
-    {
-      key: 'document.ocr',
-      env: 'ATLAS_DOCUMENT_OCR',
-      kind: 'string',
-      default: 'auto',
-      choices: ['auto', 'native'],
-      description: 'Engine',
-    },
-  ],
-}));
 
 const FILE = '/home/a/.config/atlas/atlasd.toml';
 
@@ -85,7 +58,7 @@ describe('loadConfig', () => {
       presenceTtlMs: 6_000,
       temporal: {},
       documentEnv: {},
-      sources: expect.objectContaining({ 'max-sessions': 'default', 'document.ocr': 'default' }),
+      sources: expect.objectContaining({ 'max-sessions': 'default', 'document.ocr_engine': 'default' }),
     });
   });
 
@@ -124,7 +97,7 @@ describe('loadConfig', () => {
       documentEnv: {
         ATLAS_DOCUMENT_ALLOW_FILES: '/a,/b',
         ATLAS_DOCUMENT_MAX_PAGES: '7',
-        ATLAS_DOCUMENT_OCR: 'native',
+        ATLAS_DOCUMENT_OCR_ENGINE: 'native',
       },
     };
     const texts = {
@@ -141,7 +114,7 @@ describe('loadConfig', () => {
       namespace: 'ns',
       profile: 'prod',
       documentMaxPages: '7',
-      documentOcr: 'native',
+      documentOcrEngine: 'native',
     };
     const lists = { capabilities: 'ocr, gpu,gpu', reserve: 'gpu=2,ocr=1', documentAllowFiles: '/a,/b' };
     const paths = { stateDir: 'state', activities: './a.js', workflows: '/w.js' };
@@ -183,7 +156,7 @@ describe('loadConfig', () => {
       [document]
       allow_files = ["/a", "/b"]
       max_pages = 7
-      ocr = "native"`;
+      ocr_engine = "native"`;
     // Relative to the file, since whoever wrote it does not know from where atlasd is started.
     expect(load({ toml })).toMatchObject({
       ...expected,
@@ -306,8 +279,13 @@ describe('loadConfig', () => {
     ],
     [
       'a setting of the job',
-      { toml: '[document]\nocr = "best"' },
-      `${FILE}: document.ocr: "best" is not valid; the value must be one of auto, native.`,
+      { toml: '[document]\nocr_engine = "best"' },
+      `${FILE}: document.ocr_engine: "best" is not valid; the value must be one of auto, native, npm.`,
+    ],
+    [
+      'a setting of the job out of bounds',
+      { flags: { documentOcrDpi: '9' } },
+      '--document-ocr-dpi: document.ocr_dpi (ATLAS_DOCUMENT_OCR_DPI) is "9"; it must be a whole number from 70 to 600.',
     ],
     [
       'a file that is not TOML',
@@ -346,8 +324,8 @@ describe('loadConfig', () => {
     ],
     [
       'key in a table',
-      { toml: '[document]\nocr_ = 1' },
-      `${FILE}: document.ocr_ is not known (did you mean document.ocr?).`,
+      { toml: '[document]\nocr_engin = 1' },
+      `${FILE}: document.ocr_engin is not known (did you mean document.ocr_engine?).`,
     ],
     ['table', { toml: '[documents]\nocr = "auto"' }, `${FILE}: documents is not known (did you mean document?).`],
     [
@@ -359,8 +337,8 @@ describe('loadConfig', () => {
     ['variable', { env: { ATLAS_NAMES: 'x' } }, 'environment: ATLAS_NAMES is not known (did you mean ATLAS_NAME?).'],
     [
       'variable of the job',
-      { env: { ATLAS_DOCUMENT_OCT: 'x' } },
-      'environment: ATLAS_DOCUMENT_OCT is not known (did you mean ATLAS_DOCUMENT_OCR?).',
+      { env: { ATLAS_DOCUMENT_OCR_DPO: 'x' } },
+      'environment: ATLAS_DOCUMENT_OCR_DPO is not known (did you mean ATLAS_DOCUMENT_OCR_DPI?).',
     ],
   ])('refuses an unknown %s with the nearest name', (_, given, message) => {
     expect(failure(given)).toEqual({ code: 'ConfigUnknownKey', message });

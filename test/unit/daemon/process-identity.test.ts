@@ -36,10 +36,9 @@ async function spawnLeader(script: string, pidCount: number): Promise<Spawned> {
   const child = spawn('sh', ['-c', script], { detached: true, stdio: ['ignore', 'pipe', 'inherit'] });
   started.push(child.pid!);
   const pids: number[] = [];
-  const lines = createInterface({ input: child.stdout! });
-  while (pids.length < pidCount) {
-    const [line] = (await once(lines, 'line')) as [string];
+  for await (const line of createInterface({ input: child.stdout! })) {
     pids.push(Number(line));
+    if (pids.length === pidCount) break;
   }
   started.push(...pids);
   return { child, identity: identifyProcess(child.pid!)!, pids };

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { createLogger, formatLine, type LogFormat, type Logger, type LogLevel } from '../../../src/daemon/log.js';
+import { createLogger, formatLine, type LogFormat, type Logger, type LogLevel } from '../../../src/terminal/log.js';
 
 /** What a logger writes to a stream without a file descriptor. */
 function logged(
