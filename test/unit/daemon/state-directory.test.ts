@@ -186,7 +186,8 @@ describe('openStateDirectory', () => {
   });
 
   it.skipIf(process.getuid?.() === 0)('refuses a directory that it may not write', async () => {
-    await mkdir(path, { recursive: true, mode: 0o500 });
+    await mkdir(path, { recursive: true });
+    await chmod(path, 0o500);
     await expect(openStateDirectory(path, WORKER)).rejects.toMatchObject({
       code: 'StateDirUnwritable',
       message: expect.stringContaining(`uid ${process.getuid?.()}: EACCES`),
