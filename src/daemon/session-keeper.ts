@@ -59,6 +59,7 @@ interface Renewal {
 
 export class SessionKeeper {
   private readonly renewals = new Map<string, Renewal>();
+  private readonly acquiring = new Map<string, Promise<void>>();
   private readonly endings = new Map<string, Promise<void>>();
   /** Leases of released sessions, to be completed when their next renewal would have been due. */
   private readonly finishing = new Map<string, { fate: Exclude<LeaseFate, 'none'>; dueAtMs: number; reason: string }>();
@@ -80,8 +81,23 @@ export class SessionKeeper {
    * stays open; throws `NoFreeSlot` (retryable) when there is no room.
    */
   async acquire(task: LeaseTask): Promise<void> {
-    const { ports } = this;
     const key = sessionKey(task.request.session, task.runId);
+    // One at a time per session: a poll answer that was lost on the way may come together with its successor.
+    const before = this.acquiring.get(key);
+    const mine = (before ?? Promise.resolve()).then(
+      () => this.acquireNow(key, task),
+      () => this.acquireNow(key, task),
+    );
+    this.acquiring.set(key, mine);
+    try {
+      await mine;
+    } finally {
+      if (this.acquiring.get(key) === mine) this.acquiring.delete(key);
+    }
+  }
+
+  private async acquireNow(key: string, task: LeaseTask): Promise<void> {
+    const { ports } = this;
     await this.makeWayForEpoch(key, task);
     const known = this.table.session(key);
     if (known?.epoch === task.request.epoch && known.state !== 'releasing') {
@@ -93,7 +109,6 @@ export class SessionKeeper {
       await this.announce(key);
       return;
     }
-    await this.takeSlot(task.request.capabilities);
     const nowMs = ports.clock.now();
     const entry: SessionEntry = {
       key,
@@ -110,8 +125,7 @@ export class SessionKeeper {
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
     };
-    // In memory before the first await, so that no other task sees the slot free.
-    this.table.apply({ type: 'session', entry });
+    await this.takeSlot(entry);
     try {
       await ports.ledger.append({ type: 'session', entry }, { durable: true });
       // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
@@ -156,13 +170,16 @@ export class SessionKeeper {
     }
   }
 
-  private async takeSlot(capabilities: readonly string[]): Promise<void> {
+  /** Waits a little for a slot and takes it in memory, where it counts from then on. */
+  private async takeSlot(entry: SessionEntry): Promise<void> {
     const abort = new AbortController();
     const cancelTimer = this.ports.clock.timer(LOCAL_SLOT_WAIT_MS, () => {
       abort.abort();
     });
     try {
-      await this.gate.waitForRoom(capabilities, abort.signal);
+      await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
+        this.table.apply({ type: 'session', entry });
+      });
     } catch {
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {
