@@ -103,7 +103,9 @@ export class Daemon {
 
     installRuntime(log);
     const profile = await loadProfile(env, config.temporal);
-    this.temporal = await connectClient(profile, { identity: `${this.identity.name}@${this.identity.fleet} supervisor` });
+    this.temporal = await connectClient(profile, {
+      identity: `${this.identity.name}@${this.identity.fleet} supervisor`,
+    });
     this.connection = await connectNative(profile);
 
     const gate = new SlotGate({ cap: config.maxSessions, reserve: config.reserve }, () =>
@@ -163,9 +165,15 @@ export class Daemon {
     await keeper.resume();
     await this.sweep(scratch, table);
 
-    this.presence = new Presence(this.temporal.client, this.identity, () => this.snapshot(), log, (error) => {
-      this.fail(error);
-    });
+    this.presence = new Presence(
+      this.temporal.client,
+      this.identity,
+      () => this.snapshot(),
+      log,
+      (error) => {
+        this.fail(error);
+      },
+    );
     const presence = this.presence;
     this.workers = await SupervisorWorkers.create(
       {
@@ -188,7 +196,11 @@ export class Daemon {
       setInterval(() => void this.sweep(scratch, table), SWEEP_INTERVAL_MS),
     );
     const { replaced } = await this.presence.register();
-    if (replaced) log.warn({ event: 'take-over', name: this.identity.name }, 'The name was taken over from another instance, whose sessions are lost');
+    if (replaced)
+      log.warn(
+        { event: 'take-over', name: this.identity.name },
+        'The name was taken over from another instance, whose sessions are lost',
+      );
     await this.untilExecutorReady();
     log.info(
       {
@@ -211,15 +223,28 @@ export class Daemon {
     const opened = await LedgerFile.open<LedgerRecord>(directory.ledgerPath);
     this.ledger = opened.ledger;
     if (opened.damage !== null) {
-      log.error({ event: 'ledger-damaged', ...opened.damage }, 'The ledger was damaged; it is kept aside, and what was readable is used');
+      log.error(
+        { event: 'ledger-damaged', ...opened.damage },
+        'The ledger was damaged; it is kept aside, and what was readable is used',
+      );
     }
     const table = SessionTable.replay(opened.records);
-    if (directory.damaged !== null) log.error({ event: 'queue-file-damaged', movedTo: directory.damaged }, 'The file with the queue name was unreadable; this worker has a new queue');
+    if (directory.damaged !== null)
+      log.error(
+        { event: 'queue-file-damaged', movedTo: directory.damaged },
+        'The file with the queue name was unreadable; this worker has a new queue',
+      );
     if (directory.copied || directory.renamed || directory.damaged !== null) {
       // The sessions belong to the queue of another instance, which may well be alive: they are not ours to end.
       const dropped = table.sessions();
       log.warn(
-        { event: 'sessions-dropped', count: dropped.length, reason: directory.copied ? 'the state directory is a copy' : 'the worker has another name or queue than before' },
+        {
+          event: 'sessions-dropped',
+          count: dropped.length,
+          reason: directory.copied
+            ? 'the state directory is a copy'
+            : 'the worker has another name or queue than before',
+        },
         'Sessions of an earlier identity are dropped',
       );
       for (const entry of dropped) table.apply({ type: 'session-gone', key: entry.key });
@@ -329,11 +354,15 @@ export class Daemon {
     const { config, directory, log } = this.options;
     try {
       const orphans = await scratch.sweep(new Set(table.sessions().map((entry) => entry.key)));
-      if (orphans.length > 0) log.info({ event: 'sweep', orphans }, 'Scratch directories without a session were deleted');
+      if (orphans.length > 0)
+        log.info({ event: 'sweep', orphans }, 'Scratch directories without a session were deleted');
       const old = await sweepKept(directory.keptRoot, config.keepMs, Date.now());
       if (old.length > 0) log.info({ event: 'sweep-kept', deleted: old }, 'Kept artifacts over their age were deleted');
     } catch (error) {
-      log.error({ event: 'sweep-failed', reason: error instanceof Error ? error.message : String(error) }, 'The sweep failed; it is tried again');
+      log.error(
+        { event: 'sweep-failed', reason: error instanceof Error ? error.message : String(error) },
+        'The sweep failed; it is tried again',
+      );
     }
   }
 
@@ -357,11 +386,19 @@ export class Daemon {
     this.gate?.setClosed(true);
     this.presence?.changed();
     const held = this.keeper?.table.sessionCount ?? 0;
-    log.info({ event: 'stop', sessions: held, graceMs: config.graceMs }, held === 0 ? 'Stopping' : 'Stopping when the sessions have ended');
+    log.info(
+      { event: 'stop', sessions: held, graceMs: config.graceMs },
+      held === 0 ? 'Stopping' : 'Stopping when the sessions have ended',
+    );
     await this.untilNoSessions(deadlineMs);
     const remaining = this.keeper?.table.sessions() ?? [];
-    if (remaining.length > 0 && config.ephemeral) await this.keeper?.giveUpAll('The worker stops for good (--ephemeral).');
-    else if (remaining.length > 0) log.warn({ event: 'sessions-remain', sessions: remaining.map((entry) => entry.session) }, 'Sessions remain; the next start resumes them');
+    if (remaining.length > 0 && config.ephemeral)
+      await this.keeper?.giveUpAll('The worker stops for good (--ephemeral).');
+    else if (remaining.length > 0)
+      log.warn(
+        { event: 'sessions-remain', sessions: remaining.map((entry) => entry.session) },
+        'Sessions remain; the next start resumes them',
+      );
 
     this.local?.send({ type: 'stop' });
     const left = remaining.length > 0 ? 0 : Math.max(0, deadlineMs - performance.now());

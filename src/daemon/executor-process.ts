@@ -64,7 +64,10 @@ export class ExecutorProcess {
       await this.runOnce();
       if (this.stopping) break;
       this.restartCount += 1;
-      this.log.warn({ event: 'executor-restart', restarts: this.restartCount, backoffMs: this.backoffMs }, 'The executor ended and is started again');
+      this.log.warn(
+        { event: 'executor-restart', restarts: this.restartCount, backoffMs: this.backoffMs },
+        'The executor ended and is started again',
+      );
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, this.backoffMs);
         this.wake = () => {
@@ -97,7 +100,13 @@ export class ExecutorProcess {
     }
     const result = await child;
     this.log.info(
-      { event: 'executor-end', pid: child.pid ?? null, incarnation, exitCode: result.exitCode ?? null, signal: result.signal ?? null },
+      {
+        event: 'executor-end',
+        pid: child.pid ?? null,
+        incarnation,
+        exitCode: result.exitCode ?? null,
+        signal: result.signal ?? null,
+      },
       'Executor ended',
     );
     if (identity !== undefined) {
@@ -142,7 +151,10 @@ export class ExecutorProcess {
 export async function endGroup(identity: ProcessIdentity, log: EventLog): Promise<void> {
   killGroup(identity, 'SIGKILL');
   if (!(await waitForGroupEnd(identity, GROUP_END_TIMEOUT_MS))) {
-    log.error({ event: 'executor-stuck', pid: identity.pid }, 'The process group of the executor does not end although it was killed');
+    log.error(
+      { event: 'executor-stuck', pid: identity.pid },
+      'The process group of the executor does not end although it was killed',
+    );
   }
 }
 

@@ -49,7 +49,10 @@ export class LocalServer {
   ) {
     this.server = createServer((request, response) => {
       this.handle(request, response).catch((error: unknown) => {
-        this.log.error({ event: 'local-request-failed', url: request.url, reason: String(error) }, 'A request on the local socket failed');
+        this.log.error(
+          { event: 'local-request-failed', url: request.url, reason: String(error) },
+          'A request on the local socket failed',
+        );
         if (!response.headersSent) response.writeHead(500);
         response.end();
       });
@@ -138,7 +141,8 @@ async function readJson(request: IncomingMessage): Promise<unknown> {
   const chunks: Buffer[] = [];
   for await (const chunk of request as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > LOCAL_BODY_LIMIT_BYTES) throw new AtlasError('ConfigInvalid', 'A request on the local socket is too large.');
+    if (size > LOCAL_BODY_LIMIT_BYTES)
+      throw new AtlasError('ConfigInvalid', 'A request on the local socket is too large.');
     chunks.push(chunk);
   }
   return JSON.parse(Buffer.concat(chunks).toString('utf8'));

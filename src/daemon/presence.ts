@@ -64,7 +64,11 @@ export class Presence {
         const conflict = conflictOf(error);
         if (conflict === undefined) throw error;
         if (performance.now() >= giveUpAtMs || this.stopped) throw conflict;
-        if (tries === 1) this.log.warn({ event: 'name-held', reason: conflict.message }, 'Another worker holds the name; waiting in case it is gone');
+        if (tries === 1)
+          this.log.warn(
+            { event: 'name-held', reason: conflict.message },
+            'Another worker holds the name; waiting in case it is gone',
+          );
         await new Promise((resolve) => setTimeout(resolve, CONFLICT_RETRY_MS));
       }
     }
@@ -79,10 +83,11 @@ export class Presence {
       args: [],
     });
     return this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
-      this.client.workflow.executeUpdateWithStart<(memo?: WorkerMemo) => Promise<void>, RegisterAnswer, [WorkerIdentity]>(
-        REGISTER_UPDATE,
-        { args: [identity], startWorkflowOperation: start },
-      ),
+      this.client.workflow.executeUpdateWithStart<
+        (memo?: WorkerMemo) => Promise<void>,
+        RegisterAnswer,
+        [WorkerIdentity]
+      >(REGISTER_UPDATE, { args: [identity], startWorkflowOperation: start }),
     );
   }
 
@@ -97,7 +102,11 @@ export class Presence {
     this.log.warn({ event: 'returned' }, 'The fleet took this worker for lost; it registers again');
     this.registerOnce().catch((error: unknown) => {
       const conflict = conflictOf(error);
-      if (conflict === undefined) this.log.warn({ event: 'register-failed', reason: String(error) }, 'The registration failed; it is tried with the next presence');
+      if (conflict === undefined)
+        this.log.warn(
+          { event: 'register-failed', reason: String(error) },
+          'The registration failed; it is tried with the next presence',
+        );
       else this.onSuperseded(conflict);
     });
   }
@@ -124,14 +133,19 @@ export class Presence {
     this.sending = true;
     try {
       const details = await this.snapshot();
-      await this.client.connection.withDeadline(Date.now() + intervalMs, () => this.client.activity.heartbeat(token, details));
+      await this.client.connection.withDeadline(Date.now() + intervalMs, () =>
+        this.client.activity.heartbeat(token, details),
+      );
     } catch (error) {
       if (error instanceof ActivityNotFoundError || error instanceof ActivityCancelledError) {
         // The workflow has scheduled another one, or is about to; pickUp() goes on with it.
         if (this.token === token) this.token = undefined;
         this.log.debug({ event: 'presence-ended' }, 'The presence activity has ended; waiting for the next');
       } else {
-        this.log.warn({ event: 'presence-unanswered', reason: error instanceof Error ? error.message : String(error) }, 'Presence was not answered');
+        this.log.warn(
+          { event: 'presence-unanswered', reason: error instanceof Error ? error.message : String(error) },
+          'Presence was not answered',
+        );
       }
     } finally {
       this.sending = false;
@@ -152,7 +166,10 @@ export class Presence {
         handle.executeUpdate<void, [{ nonce: string }]>(STOPPED_UPDATE, { args: [{ nonce: this.identity.nonce }] }),
       );
     } catch (error) {
-      this.log.warn({ event: 'stop-untold', reason: error instanceof Error ? error.message : String(error) }, 'The fleet could not be told that this worker stops; it will show as lost');
+      this.log.warn(
+        { event: 'stop-untold', reason: error instanceof Error ? error.message : String(error) },
+        'The fleet could not be told that this worker stops; it will show as lost',
+      );
     }
   }
 }

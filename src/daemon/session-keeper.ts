@@ -59,6 +59,7 @@ interface Renewal {
 
 export class SessionKeeper {
   private readonly renewals = new Map<string, Renewal>();
+  private readonly acquiring = new Map<string, Promise<void>>();
   private readonly endings = new Map<string, Promise<void>>();
   /** Leases of released sessions, to be completed when their next renewal would have been due. */
   private readonly finishing = new Map<string, { fate: Exclude<LeaseFate, 'none'>; dueAtMs: number; reason: string }>();
@@ -80,17 +81,34 @@ export class SessionKeeper {
    * stays open; throws `NoFreeSlot` (retryable) when there is no room.
    */
   async acquire(task: LeaseTask): Promise<void> {
-    const { ports } = this;
     const key = sessionKey(task.request.session, task.runId);
+    // One at a time per session: a poll answer that was lost on the way may come together with its successor.
+    const before = this.acquiring.get(key);
+    const mine = (before ?? Promise.resolve()).then(
+      () => this.acquireNow(key, task),
+      () => this.acquireNow(key, task),
+    );
+    this.acquiring.set(key, mine);
+    try {
+      await mine;
+    } finally {
+      if (this.acquiring.get(key) === mine) this.acquiring.delete(key);
+    }
+  }
+
+  private async acquireNow(key: string, task: LeaseTask): Promise<void> {
+    const { ports } = this;
     await this.makeWayForEpoch(key, task);
     const known = this.table.session(key);
     if (known?.epoch === task.request.epoch && known.state !== 'releasing') {
       // The server handed the same lease out again; the grant stands, under the new task token.
-      await this.record({ type: 'session', entry: { ...known, leaseToken: task.leaseToken, state: 'granting' } }, 'durable');
+      await this.record(
+        { type: 'session', entry: { ...known, leaseToken: task.leaseToken, state: 'granting' } },
+        'durable',
+      );
       await this.announce(key);
       return;
     }
-    await this.takeSlot(task.request.capabilities);
     const nowMs = ports.clock.now();
     const entry: SessionEntry = {
       key,
@@ -107,21 +125,31 @@ export class SessionKeeper {
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
     };
-    // In memory before the first await, so that no other task sees the slot free.
-    this.table.apply({ type: 'session', entry });
+    await this.takeSlot(entry);
     try {
       await ports.ledger.append({ type: 'session', entry }, { durable: true });
       // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
       const answer = await ports.temporal.heartbeat(entry.leaseToken);
       if (answer !== 'renewed') {
-        await this.end(key, 'the owner no longer wants the lease', answer === 'cancel-requested' ? 'cancelled' : 'none');
+        await this.end(
+          key,
+          'the owner no longer wants the lease',
+          answer === 'cancel-requested' ? 'cancelled' : 'none',
+        );
         return;
       }
       await ports.scratch.create(key, { key, epoch: entry.epoch, grantedAtMs: entry.grantedAtMs });
     } catch (error) {
-      ports.log.warn({ event: 'grant-failed', ...named(entry), reason: messageOf(error) }, 'A session could not be granted');
+      ports.log.warn(
+        { event: 'grant-failed', ...named(entry), reason: messageOf(error) },
+        'A session could not be granted',
+      );
       await this.end(key, 'it could not be granted', 'none');
-      throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} could not grant a session: ${messageOf(error)}`, { cause: error });
+      throw new AtlasError(
+        'NoFreeSlot',
+        `The worker ${this.identity.worker} could not grant a session: ${messageOf(error)}`,
+        { cause: error },
+      );
     }
     this.scheduleRenewal(entry);
     await this.announce(key);
@@ -132,20 +160,26 @@ export class SessionKeeper {
     const older = this.table.session(key);
     if (older === undefined) return;
     if (older.epoch > task.request.epoch) {
-      throw new AtlasError('SessionLost', `The lease ${task.request.epoch} of session ${key} is older than the one held (${older.epoch}).`);
+      throw new AtlasError(
+        'SessionLost',
+        `The lease ${task.request.epoch} of session ${key} is older than the one held (${older.epoch}).`,
+      );
     }
     if (older.epoch < task.request.epoch || older.state === 'releasing') {
       await this.end(key, 'its owner acquires it again', 'complete');
     }
   }
 
-  private async takeSlot(capabilities: readonly string[]): Promise<void> {
+  /** Waits a little for a slot and takes it in memory, where it counts from then on. */
+  private async takeSlot(entry: SessionEntry): Promise<void> {
     const abort = new AbortController();
     const cancelTimer = this.ports.clock.timer(LOCAL_SLOT_WAIT_MS, () => {
       abort.abort();
     });
     try {
-      await this.gate.waitForRoom(capabilities, abort.signal);
+      await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
+        this.table.apply({ type: 'session', entry });
+      });
     } catch {
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {
@@ -174,7 +208,10 @@ export class SessionKeeper {
     try {
       answer = await ports.temporal.signalGrant(entry, grant);
     } catch (error) {
-      ports.log.warn({ event: 'grant-unclear', ...named(entry), reason: messageOf(error) }, 'The grant is repeated: it is not clear whether its owner got it');
+      ports.log.warn(
+        { event: 'grant-unclear', ...named(entry), reason: messageOf(error) },
+        'The grant is repeated: it is not clear whether its owner got it',
+      );
       return;
     }
     if (answer === 'gone') {
@@ -226,7 +263,10 @@ export class SessionKeeper {
       await this.end(entry.key, reason, answer === 'not-found' ? 'none' : 'cancelled');
     } catch (error) {
       renewal.dueAtMs = sentAtMs + Math.min(RETRY_AFTER_MS, intervalMs);
-      this.ports.log.warn({ event: 'renewal-unanswered', ...named(entry), reason: messageOf(error) }, 'A lease could not be renewed; it is tried again');
+      this.ports.log.warn(
+        { event: 'renewal-unanswered', ...named(entry), reason: messageOf(error) },
+        'A lease could not be renewed; it is tried again',
+      );
     } finally {
       renewal.inFlight = false;
     }
@@ -245,7 +285,10 @@ export class SessionKeeper {
       else if (fate === 'cancelled') await this.ports.temporal.cancelLease(token);
       else await this.ports.temporal.failLease(token, 'SessionLost', reason);
     } catch (error) {
-      this.ports.log.debug({ event: 'lease-end-unanswered', reason: messageOf(error) }, 'The end of a lease was not answered; it ends at its TTL');
+      this.ports.log.debug(
+        { event: 'lease-end-unanswered', reason: messageOf(error) },
+        'The end of a lease was not answered; it ends at its TTL',
+      );
     }
   }
 
@@ -293,28 +336,41 @@ export class SessionKeeper {
     ports.executor.cancelSession(key, reason);
     // The slot is not free before the last activity has ended: the next session may need what this one still holds.
     if (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {
-      ports.log.warn({ event: 'release-kill', ...named(entry) }, 'An activity of the session ignores its cancellation; the executor is killed');
+      ports.log.warn(
+        { event: 'release-kill', ...named(entry) },
+        'An activity of the session ignores its cancellation; the executor is killed',
+      );
       await ports.executor.kill(`an activity of session ${entry.session} ignored its cancellation`);
       // The executor's end has failed its attempts; what can not be told to the server must not keep the slot.
-      for (const attempt of this.table.attemptsOf(key)) await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
+      for (const attempt of this.table.attemptsOf(key))
+        await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
     }
     let remove: (() => Promise<void>) | undefined;
     try {
       remove = await ports.scratch.discard(key);
     } catch (error) {
-      ports.log.error({ event: 'scratch-left', ...named(entry), reason: messageOf(error) }, 'The scratch directory could not be moved away; the next sweep tries again');
+      ports.log.error(
+        { event: 'scratch-left', ...named(entry), reason: messageOf(error) },
+        'The scratch directory could not be moved away; the next sweep tries again',
+      );
     }
     await this.record({ type: 'session-gone', key }, 'buffered');
     if (fate !== 'none') {
       const dueAtMs = fate === 'complete' ? (renewal?.dueAtMs ?? ports.clock.monotonicMs()) : ports.clock.monotonicMs();
       this.finishing.set(entry.leaseToken, { fate, dueAtMs, reason });
     }
-    ports.log.info({ event: 'release', ...named(entry), reason, heldMs: ports.clock.now() - entry.grantedAtMs }, 'Session released');
+    ports.log.info(
+      { event: 'release', ...named(entry), reason, heldMs: ports.clock.now() - entry.grantedAtMs },
+      'Session released',
+    );
     this.gate.changed();
     this.onChange();
     // After the answer: deleting a large directory must not keep the owner waiting.
     remove?.().catch((error: unknown) => {
-      ports.log.error({ event: 'scratch-left', ...named(entry), reason: messageOf(error) }, 'The scratch directory could not be deleted; the next sweep tries again');
+      ports.log.error(
+        { event: 'scratch-left', ...named(entry), reason: messageOf(error) },
+        'The scratch directory could not be deleted; the next sweep tries again',
+      );
     });
   }
 
@@ -326,7 +382,10 @@ export class SessionKeeper {
     const entry = key === undefined ? undefined : this.table.session(key);
     if (attempt.session !== undefined) {
       if (entry === undefined || entry.state === 'releasing' || entry.epoch !== attempt.session.epoch) {
-        throw new AtlasError('SessionLost', `The worker ${this.identity.worker} does not hold the session of activity ${attempt.activityId}.`);
+        throw new AtlasError(
+          'SessionLost',
+          `The worker ${this.identity.worker} does not hold the session of activity ${attempt.activityId}.`,
+        );
       }
     }
     if (attempt.incarnation !== this.ports.executor.incarnation()) {
@@ -370,10 +429,20 @@ export class SessionKeeper {
           await this.ports.temporal.failAttempt(
             attempt.taskToken,
             over ? 'SessionLost' : 'ExecutorDied',
-            over ? 'The session is over.' : `The executor on ${this.identity.worker} ended while the activity was running.`,
+            over
+              ? 'The session is over.'
+              : `The executor on ${this.identity.worker} ended while the activity was running.`,
           );
         } catch (error) {
-          this.ports.log.warn({ event: 'attempt-fail-unanswered', activity: attempt.activity, activityId: attempt.activityId, reason: messageOf(error) }, 'An attempt could not be failed; it is retried at its heartbeat timeout');
+          this.ports.log.warn(
+            {
+              event: 'attempt-fail-unanswered',
+              activity: attempt.activity,
+              activityId: attempt.activityId,
+              reason: messageOf(error),
+            },
+            'An attempt could not be failed; it is retried at its heartbeat timeout',
+          );
         }
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
       }),
@@ -420,11 +489,18 @@ export class SessionKeeper {
         this.ports.log.info({ event: 'resume', ...named(entry) }, 'Session resumed');
       } else if (entry.state === 'granting') {
         // The crash came between the ledger and the scratch directory; the owner was not told, and nothing ran.
-        await this.ports.scratch.create(entry.key, { key: entry.key, epoch: entry.epoch, grantedAtMs: entry.grantedAtMs });
+        await this.ports.scratch.create(entry.key, {
+          key: entry.key,
+          epoch: entry.epoch,
+          grantedAtMs: entry.grantedAtMs,
+        });
         this.renewals.set(entry.key, { dueAtMs: this.ports.clock.monotonicMs(), inFlight: false });
         this.ports.log.info({ event: 'resume', ...named(entry) }, 'Session resumed while it was being granted');
       } else {
-        this.ports.log.warn({ event: 'loss', ...named(entry), reason: 'its scratch directory is gone' }, 'Session lost');
+        this.ports.log.warn(
+          { event: 'loss', ...named(entry), reason: 'its scratch directory is gone' },
+          'Session lost',
+        );
         await this.end(entry.key, 'The scratch directory of the session is gone from the worker.', 'fail');
       }
     }
@@ -459,7 +535,10 @@ export class SessionKeeper {
       await this.ports.ledger.append(record, { durable: durability === 'durable' });
     } catch (error) {
       if (durability === 'durable') throw error;
-      this.ports.log.error({ event: 'ledger-write-failed', record: record.type, reason: messageOf(error) }, 'The ledger could not be written; after a restart the server is asked instead');
+      this.ports.log.error(
+        { event: 'ledger-write-failed', record: record.type, reason: messageOf(error) },
+        'The ledger could not be written; after a restart the server is asked instead',
+      );
     }
   }
 }

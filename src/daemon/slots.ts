@@ -35,7 +35,8 @@ export function hasRoom(
 
 interface Waiter {
   readonly capabilities: readonly string[];
-  readonly countTasks: boolean;
+  /** Whether it waits for a poll, which counts the tasks already taken, or for a slot. */
+  readonly forPoll: boolean;
   readonly admit: () => void;
 }
 
@@ -62,22 +63,36 @@ export class SlotGate {
   /** To be called whenever a session ends. */
   changed(): void {
     for (const waiter of [...this.waiters]) {
-      if (this.admits(waiter.capabilities, waiter.countTasks)) {
-        this.waiters.delete(waiter);
-        waiter.admit();
-      }
+      if (!this.admits(waiter.capabilities, waiter.forPoll)) continue;
+      this.waiters.delete(waiter);
+      waiter.admit();
     }
   }
 
-  /** Whether a session that asks for this may be granted now. */
-  admits(capabilities: readonly string[], countTasks = false): boolean {
-    return !this.closed && hasRoom(this.rules, this.held(), capabilities, countTasks ? this.tasksTaken : 0);
+  private admits(capabilities: readonly string[], forPoll: boolean): boolean {
+    return !this.closed && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
   }
 
-  /** Resolves when there is room; rejects when the signal aborts. Forgets the waiter in both cases. */
-  async waitForRoom(capabilities: readonly string[], signal: AbortSignal, countTasks = false): Promise<void> {
+  /**
+   * Calls `take` as soon as there is room; rejects when the signal aborts before. `take` must make the session held, and
+   * is called in the very turn in which the room was seen: between a promise's resolution and its continuation another
+   * waiter would see the same slot free.
+   */
+  async takeSlot(capabilities: readonly string[], signal: AbortSignal, take: () => void): Promise<void> {
+    await this.whenAdmitted(capabilities, signal, false, take);
+  }
+
+  private async whenAdmitted(
+    capabilities: readonly string[],
+    signal: AbortSignal,
+    forPoll: boolean,
+    admitted: () => void,
+  ): Promise<void> {
     signal.throwIfAborted();
-    if (this.admits(capabilities, countTasks)) return;
+    if (this.admits(capabilities, forPoll)) {
+      admitted();
+      return;
+    }
     await new Promise<void>((resolve, reject) => {
       const onAbort = () => {
         this.waiters.delete(waiter);
@@ -85,9 +100,10 @@ export class SlotGate {
       };
       const waiter: Waiter = {
         capabilities,
-        countTasks,
+        forPoll,
         admit: () => {
           signal.removeEventListener('abort', onAbort);
+          admitted();
           resolve();
         },
       };
@@ -101,7 +117,7 @@ export class SlotGate {
     return {
       type: 'custom',
       reserveSlot: async (_, signal) => {
-        await this.waitForRoom(capabilities, signal, true);
+        await this.whenAdmitted(capabilities, signal, true, () => undefined);
         return { used: false } satisfies Permit;
       },
       tryReserveSlot: () => null,

@@ -35,8 +35,10 @@ export function temporalPort(client: Client): TemporalPort {
     },
     completeLease: (leaseToken) => unlessGone(() => client.activity.complete(bytes(leaseToken), undefined)),
     cancelLease: (leaseToken) => unlessGone(() => client.activity.reportCancellation(bytes(leaseToken))),
-    failLease: (leaseToken, code, message) => unlessGone(() => client.activity.fail(bytes(leaseToken), failure(code, message))),
-    failAttempt: (taskToken, code, message) => unlessGone(() => client.activity.fail(bytes(taskToken), failure(code, message))),
+    failLease: (leaseToken, code, message) =>
+      unlessGone(() => client.activity.fail(bytes(leaseToken), failure(code, message))),
+    failAttempt: (taskToken, code, message) =>
+      unlessGone(() => client.activity.fail(bytes(taskToken), failure(code, message))),
     async signalGrant({ workflowId, runId }, grant) {
       try {
         await bounded(() => client.workflow.getHandle(workflowId, runId).signal<[Grant]>(GRANT_SIGNAL, grant));

@@ -76,7 +76,9 @@ export class SupervisorWorkers {
 
   private async addFleetWorker(): Promise<void> {
     if (!existsSync(FLEET_BUNDLE)) {
-      throw new AtlasError('ModuleLoadFailed', `The prebuilt workflow bundle ${FLEET_BUNDLE} is missing.`, { next: 'Run `npm run build`.' });
+      throw new AtlasError('ModuleLoadFailed', `The prebuilt workflow bundle ${FLEET_BUNDLE} is missing.`, {
+        next: 'Run `npm run build`.',
+      });
     }
     this.workers.push(
       await Worker.create({
@@ -115,7 +117,11 @@ export class SupervisorWorkers {
     );
   }
 
-  private async addAcquireWorker(capabilities: readonly string[], keeper: SessionKeeper, gate: SlotGate): Promise<void> {
+  private async addAcquireWorker(
+    capabilities: readonly string[],
+    keeper: SessionKeeper,
+    gate: SlotGate,
+  ): Promise<void> {
     const activities = {
       [LEASE_ACTIVITY](request: LeaseRequest): Promise<void> {
         const { workflowExecution, workflowType, base64TaskToken } = Context.current().info;
@@ -154,7 +160,8 @@ async function throwingFailures<T>(run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (error) {
-    const found = error instanceof ApplicationFailure || error instanceof CompleteAsyncError ? undefined : findError(error);
+    const found =
+      error instanceof ApplicationFailure || error instanceof CompleteAsyncError ? undefined : findError(error);
     throw found === undefined ? error : failure(found.code, found.message, found.error);
   }
 }

@@ -38,7 +38,8 @@ export class AttemptGuard {
   /** The supervisor ended this session: its attempts are cancelled, and reject with `SessionLost`. */
   cancelSession(key: string, reason: string): void {
     for (const attempt of this.running.values()) {
-      if (attempt.key === key) attempt.abort.abort(failure('SessionLost', `The session of this activity is over: ${reason}.`));
+      if (attempt.key === key)
+        attempt.abort.abort(failure('SessionLost', `The session of this activity is over: ${reason}.`));
     }
   }
 
@@ -61,7 +62,8 @@ export class AttemptGuard {
         `The activity ${info.activityType} was sent to the unique queue of ${this.worker.name} without a session; use session.proxyActivities().`,
       );
     }
-    const session = sessionId === undefined ? undefined : { key: sessionKey(sessionId.session, runId), epoch: sessionId.epoch };
+    const session =
+      sessionId === undefined ? undefined : { key: sessionKey(sessionId.session, runId), epoch: sessionId.epoch };
     const activityKey = `${runId}/${info.activityId}`;
     await this.supersede(activityKey);
 
@@ -76,11 +78,16 @@ export class AttemptGuard {
     try {
       const facts = await this.begin(id, context, session);
       try {
-        return await this.run(context, abort, facts, sessionId?.session, runId, () => throwingFailures(() => next(input)));
+        return await this.run(context, abort, facts, sessionId?.session, runId, () =>
+          throwingFailures(() => next(input)),
+        );
       } finally {
         await this.link.endAttempt(id).catch((error: unknown) => {
           // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
-          context.log.warn('The supervisor could not be told that an attempt ended', { activityId: info.activityId, error });
+          context.log.warn('The supervisor could not be told that an attempt ended', {
+            activityId: info.activityId,
+            error,
+          });
         });
       }
     } finally {
@@ -89,7 +96,11 @@ export class AttemptGuard {
     }
   }
 
-  private async begin(id: string, context: Context, session: { key: string; epoch: number } | undefined): Promise<AttemptFacts> {
+  private async begin(
+    id: string,
+    context: Context,
+    session: { key: string; epoch: number } | undefined,
+  ): Promise<AttemptFacts> {
     const { info } = context;
     try {
       return await this.link.beginAttempt({
@@ -103,7 +114,9 @@ export class AttemptGuard {
       });
     } catch (error) {
       const found = findError(error);
-      throw found === undefined ? failure('ExecutorDied', `The supervisor could not be asked: ${String(error)}`) : failure(found.code, found.message);
+      throw found === undefined
+        ? failure('ExecutorDied', `The supervisor could not be asked: ${String(error)}`)
+        : failure(found.code, found.message);
     }
   }
 
@@ -115,7 +128,12 @@ export class AttemptGuard {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        reject(failure('AttemptSuperseded', `An older attempt of the activity did not end within ${SUPERSEDE_TIMEOUT_MS} ms of its cancellation.`));
+        reject(
+          failure(
+            'AttemptSuperseded',
+            `An older attempt of the activity did not end within ${SUPERSEDE_TIMEOUT_MS} ms of its cancellation.`,
+          ),
+        );
       }, SUPERSEDE_TIMEOUT_MS);
     });
     try {
@@ -175,7 +193,11 @@ export class AttemptGuard {
       abort.signal.throwIfAborted();
       return await provide(provided, () => asyncLocalStorage.run(derived, execute));
     } catch (error) {
-      if (error instanceof CompleteAsyncError) throw failure('AsyncCompletionRefused', `The activity ${context.info.activityType} threw CompleteAsyncError, but it is pinned: its attempt must end on the worker.`);
+      if (error instanceof CompleteAsyncError)
+        throw failure(
+          'AsyncCompletionRefused',
+          `The activity ${context.info.activityType} threw CompleteAsyncError, but it is pinned: its attempt must end on the worker.`,
+        );
       // Whatever the activity made of its cancellation, the reason is what the owner must see.
       throw abort.signal.aborted ? abort.signal.reason : error;
     } finally {
@@ -185,10 +207,24 @@ export class AttemptGuard {
 }
 
 /** A context like the given one with another cancellation and heartbeat; activities find it by `Context.current()`. */
-function derive(context: Context, cancelled: Promise<never>, signal: AbortSignal, heartbeat: (details?: unknown) => void): Context {
+function derive(
+  context: Context,
+  cancelled: Promise<never>,
+  signal: AbortSignal,
+  heartbeat: (details?: unknown) => void,
+): Context {
   const { _client, _cancellationDetails } = context as unknown as {
     _client: ConstructorParameters<typeof Context>[4];
     _cancellationDetails: ConstructorParameters<typeof Context>[7];
   };
-  return new Context(context.info, cancelled, signal, heartbeat, _client, context.log, context.metricMeter, _cancellationDetails);
+  return new Context(
+    context.info,
+    cancelled,
+    signal,
+    heartbeat,
+    _client,
+    context.log,
+    context.metricMeter,
+    _cancellationDetails,
+  );
 }

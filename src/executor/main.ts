@@ -100,8 +100,12 @@ main(socketPath, incarnation).then(
     process.exit(0);
   },
   (error: unknown) => {
-    const found = findError(error) ?? new AtlasError('ExecutorFailed', error instanceof Error ? (error.stack ?? error.message) : String(error));
-    process.stderr.write(`${JSON.stringify({ level: 'error', time: new Date().toISOString(), event: 'executor-failed', code: found.code, msg: found.message, next: found.next })}\n`);
+    const found =
+      findError(error) ??
+      new AtlasError('ExecutorFailed', error instanceof Error ? (error.stack ?? error.message) : String(error));
+    process.stderr.write(
+      `${JSON.stringify({ level: 'error', time: new Date().toISOString(), event: 'executor-failed', code: found.code, msg: found.message, next: found.next })}\n`,
+    );
     process.exit(EXIT_FAILED);
   },
 );

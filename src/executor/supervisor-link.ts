@@ -72,12 +72,17 @@ export class SupervisorLink {
           response.on('end', () => {
             const status = response.statusCode ?? 0;
             const text = Buffer.concat(chunks).toString('utf8');
-            if (status >= 500 || status === 404) reject(new AtlasError('ExecutorFailed', `The supervisor answered ${status} to ${path}.`));
+            if (status >= 500 || status === 404)
+              reject(new AtlasError('ExecutorFailed', `The supervisor answered ${status} to ${path}.`));
             else resolve({ status, body: text === '' ? undefined : JSON.parse(text) });
           });
         },
       );
-      request.on('timeout', () => request.destroy(new AtlasError('ExecutorFailed', `The supervisor did not answer ${path} in ${CALL_TIMEOUT_MS} ms.`)));
+      request.on('timeout', () =>
+        request.destroy(
+          new AtlasError('ExecutorFailed', `The supervisor did not answer ${path} in ${CALL_TIMEOUT_MS} ms.`),
+        ),
+      );
       request.on('error', reject);
       request.end(JSON.stringify(body));
     });

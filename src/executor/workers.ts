@@ -3,7 +3,12 @@
  * queue of every capability set, and pinned activities on the worker's unique queue.
  */
 import { pathToFileURL } from 'node:url';
-import { type ActivityInterceptorsFactory, type NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
+import {
+  type ActivityInterceptorsFactory,
+  type NativeConnection,
+  Worker,
+  type WorkerOptions,
+} from '@temporalio/worker';
 import { provide } from '../activity/provider.js';
 import type { CurrentWorker } from '../activity/index.js';
 import { AtlasError } from '../contract/errors.js';
@@ -44,7 +49,10 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
   const providing: ActivityInterceptorsFactory = () => ({
     inbound: { execute: (input, next) => throwingFailures(() => provide({ worker }, () => next(input))) },
   });
-  const pooled = { maxConcurrentActivityTaskExecutions: settings.maxActivities, interceptors: { activity: [providing] } };
+  const pooled = {
+    maxConcurrentActivityTaskExecutions: settings.maxActivities,
+    interceptors: { activity: [providing] },
+  };
   const { workflows } = settings;
   const workers: Worker[] = [];
   for (const capabilities of capabilitySubsets(settings.capabilities)) {
@@ -83,12 +91,20 @@ async function loadActivities(path: string): Promise<Record<string, (...args: ne
   try {
     module = (await import(pathToFileURL(path).href)) as Record<string, unknown>;
   } catch (error) {
-    throw new AtlasError('ModuleLoadFailed', `The activities of ${path} could not be loaded: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    throw new AtlasError(
+      'ModuleLoadFailed',
+      `The activities of ${path} could not be loaded: ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
   }
   const found = Object.entries(module).filter(([name, value]) => name !== 'default' && typeof value === 'function');
   // A CommonJS module has its exports behind `default` when Node can not see their names.
   const fallback = module['default'];
-  const all = found.length > 0 || typeof fallback !== 'object' || fallback === null ? found : Object.entries(fallback).filter(([, value]) => typeof value === 'function');
-  if (all.length === 0) throw new AtlasError('ModuleLoadFailed', `The module ${path} exports no function, so it has no activities.`);
+  const all =
+    found.length > 0 || typeof fallback !== 'object' || fallback === null
+      ? found
+      : Object.entries(fallback).filter(([, value]) => typeof value === 'function');
+  if (all.length === 0)
+    throw new AtlasError('ModuleLoadFailed', `The module ${path} exports no function, so it has no activities.`);
   return Object.fromEntries(all) as Record<string, (...args: never[]) => unknown>;
 }

@@ -106,27 +106,33 @@ export class FleetClient {
   async listSessions(): Promise<SessionRecord[]> {
     const nowMs = Date.now();
     return (await this.observe()).flatMap(({ record, snapshot }) =>
-      record.state === 'stopped' ? [] : (snapshot?.sessions ?? []).map((session) => {
-        const oldest = [...session.attempts].sort((a, b) => a.startedAtMs - b.startedAtMs)[0];
-        return {
-          session: session.session,
-          key: sessionKey(session.session, session.runId),
-          worker: record.name,
-          workerState: record.state,
-          state: session.state,
-          workflowId: session.workflowId,
-          runId: session.runId,
-          workflowType: session.workflowType,
-          capabilities: session.capabilities,
-          epoch: session.epoch,
-          step:
-            oldest === undefined
-              ? null
-              : { activity: oldest.activity, attempt: oldest.attempt, startedAt: new Date(oldest.startedAtMs).toISOString() },
-          heldForMs: Math.max(0, nowMs - session.grantedAtMs),
-          expiresInMs: session.expiresAtMs - nowMs,
-        };
-      }),
+      record.state === 'stopped'
+        ? []
+        : (snapshot?.sessions ?? []).map((session) => {
+            const oldest = [...session.attempts].sort((a, b) => a.startedAtMs - b.startedAtMs)[0];
+            return {
+              session: session.session,
+              key: sessionKey(session.session, session.runId),
+              worker: record.name,
+              workerState: record.state,
+              state: session.state,
+              workflowId: session.workflowId,
+              runId: session.runId,
+              workflowType: session.workflowType,
+              capabilities: session.capabilities,
+              epoch: session.epoch,
+              step:
+                oldest === undefined
+                  ? null
+                  : {
+                      activity: oldest.activity,
+                      attempt: oldest.attempt,
+                      startedAt: new Date(oldest.startedAtMs).toISOString(),
+                    },
+              heldForMs: Math.max(0, nowMs - session.grantedAtMs),
+              expiresInMs: session.expiresAtMs - nowMs,
+            };
+          }),
     );
   }
 
@@ -153,7 +159,8 @@ export class FleetClient {
     const pending = description.raw.pendingActivities?.find((each) => each.activityType?.name === PRESENCE_ACTIVITY);
     const live = pending === undefined ? null : await this.snapshotOf(pending);
     const snapshot = live ?? memo.lastSnapshot ?? null;
-    const heartbeatAtMs = live === null ? (snapshot?.sentAtMs ?? null) : (milliseconds(pending?.lastHeartbeatTime) ?? live.sentAtMs);
+    const heartbeatAtMs =
+      live === null ? (snapshot?.sentAtMs ?? null) : (milliseconds(pending?.lastHeartbeatTime) ?? live.sentAtMs);
     const heartbeatAgeMs = heartbeatAtMs === null ? null : Math.max(0, Date.now() - heartbeatAtMs);
     const { state, reason } = liveness(memo, pending !== undefined, live, heartbeatAgeMs);
     const { identity } = memo;
@@ -203,11 +210,15 @@ function liveness(
   if (!presenceIsPending) {
     // It timed out, but no supervisor is left in the fleet to run the workflow that would note it.
     const sinceMs = Date.now() - memo.changedAtMs;
-    return sinceMs < ttlMs ? { state: 'registering', reason: null } : { state: 'lost', reason: 'its presence timed out, and no worker of the fleet is left to note it' };
+    return sinceMs < ttlMs
+      ? { state: 'registering', reason: null }
+      : { state: 'lost', reason: 'its presence timed out, and no worker of the fleet is left to note it' };
   }
   if (live === null || ageMs === null) {
     const sinceMs = Date.now() - memo.changedAtMs;
-    return sinceMs < ttlMs ? { state: 'registering', reason: null } : { state: 'lost', reason: 'it never sent its presence' };
+    return sinceMs < ttlMs
+      ? { state: 'registering', reason: null }
+      : { state: 'lost', reason: 'it never sent its presence' };
   }
   if (ageMs > ttlMs) return { state: 'lost', reason: 'its presence is overdue' };
   if (ageMs > ttlMs * STALE_AFTER_TTL_SHARE) return { state: 'stale', reason: 'its presence is late' };

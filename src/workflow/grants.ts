@@ -64,7 +64,8 @@ export async function releaseGrant(grant: Grant): Promise<boolean> {
       log.warn('The worker did not answer the release', {
         session: grant.session,
         worker: grant.worker,
-        reason: error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error),
+        reason:
+          error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error),
       });
       return false;
     }

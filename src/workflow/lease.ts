@@ -3,19 +3,26 @@
  *
  * Owns the scheduling of that activity and the reading of how it ended. Leaves all decisions to `session.ts`.
  */
-import { ActivityFailure, ApplicationFailure, CancellationScope, proxyActivities, TimeoutFailure } from '@temporalio/workflow';
+import {
+  ActivityFailure,
+  ApplicationFailure,
+  CancellationScope,
+  proxyActivities,
+  TimeoutFailure,
+} from '@temporalio/workflow';
 import { acquireQueue, sessionActivityId } from '../contract/names.js';
 import { LEASE_ACTIVITY, type LeaseRequest } from '../contract/session.js';
 import type { SessionContract } from './options.js';
 
 /** How a lease ended, as far as the owner must tell the ways apart. */
-export type LeaseEnd = Refusal &
-  (  /** The worker was silent for the lease TTL. */
-  | { readonly kind: 'silent'; readonly message: string; readonly cause: Error }
-  /** The lease reached the maximum duration of the session. */
-  | { readonly kind: 'expired'; readonly message: string; readonly cause: Error }
-  /** The worker gave the session up, and says why. */
-  | { readonly kind: 'given-up'; readonly message: string; readonly cause: Error | undefined });
+export type LeaseEnd = Refusal /** The worker was silent for the lease TTL. */ &
+  (
+    | { readonly kind: 'silent'; readonly message: string; readonly cause: Error }
+    /** The lease reached the maximum duration of the session. */
+    | { readonly kind: 'expired'; readonly message: string; readonly cause: Error }
+    /** The worker gave the session up, and says why. */
+    | { readonly kind: 'given-up'; readonly message: string; readonly cause: Error | undefined }
+  );
 
 /** What a worker answers when it will never grant the lease, as opposed to giving up one that it holds. */
 type Refusal = { readonly refused?: ApplicationFailure };

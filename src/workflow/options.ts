@@ -80,7 +80,11 @@ export function sessionContract(options: SessionOptions): SessionContract {
     priority: options.priority,
   };
   const { min, max } = SESSION_LIMITS.maxReacquisitions;
-  if (!Number.isInteger(contract.maxReacquisitions) || contract.maxReacquisitions < min || contract.maxReacquisitions > max) {
+  if (
+    !Number.isInteger(contract.maxReacquisitions) ||
+    contract.maxReacquisitions < min ||
+    contract.maxReacquisitions > max
+  ) {
     throw invalid('maxReacquisitions', contract.maxReacquisitions, `a whole number from ${min} to ${max}`);
   }
   return contract;

@@ -29,7 +29,10 @@ import { sessionContract, type SessionContract, type SessionOptions } from './op
  *
  * `heartbeatTimeout` is 30 seconds unless given; the executor heartbeats by itself, so that an activity need not.
  */
-export type PinnedActivityOptions = Omit<ActivityOptions, 'taskQueue' | 'activityId' | 'allowEagerDispatch' | 'versioningIntent'>;
+export type PinnedActivityOptions = Omit<
+  ActivityOptions,
+  'taskQueue' | 'activityId' | 'allowEagerDispatch' | 'versioningIntent'
+>;
 
 /** A session that is held: what the body of {@link withSession} receives. */
 export interface Session {
@@ -216,7 +219,11 @@ type Outcome<T> =
   | { readonly kind: 'lost'; readonly loss: Loss };
 
 /** Runs the body in a scope of its own, which is cancelled when the session is lost, and waits until it has ended. */
-async function runBody<T>(held: HeldSession, attempt: number, body: (session: Session) => Promise<T>): Promise<Outcome<T>> {
+async function runBody<T>(
+  held: HeldSession,
+  attempt: number,
+  body: (session: Session) => Promise<T>,
+): Promise<Outcome<T>> {
   const scope = new CancellationScope({ cancellable: true });
   const pinned = new PinnedCalls(held);
   held.onLoss(() => {
@@ -320,7 +327,11 @@ function lossOfLease(held: HeldSession, end: LeaseEnd): Loss {
 }
 
 function lostFailure(held: HeldSession, reason: string, cause?: Error): ApplicationFailure {
-  return sessionFailure('SessionLost', `The session ${held.grant.session} on ${held.grant.worker} was lost. ${reason}`, cause);
+  return sessionFailure(
+    'SessionLost',
+    `The session ${held.grant.session} on ${held.grant.worker} was lost. ${reason}`,
+    cause,
+  );
 }
 
 function acquireTimeout(contract: SessionContract): ApplicationFailure {

@@ -78,9 +78,7 @@ describe('a session', () => {
     const fleet = uniqueFleet();
     await startWorker({ fleet, args: ['--max-sessions', '1'] });
     const path = join(await temporaryDirectory(), 'exclusive');
-    const runs = Array.from({ length: 12 }, () =>
-      runWorkflow(client(), fleet, 'exclusiveHolder', { path, ms: 150 }),
-    );
+    const runs = Array.from({ length: 12 }, () => runWorkflow(client(), fleet, 'exclusiveHolder', { path, ms: 150 }));
     // A second holder of the file fails its workflow with "Overlap".
     await Promise.all(runs);
     expect(existsSync(path)).toBe(false);
@@ -113,9 +111,7 @@ describe('a session', () => {
     const first = await startWorkflow(client(), fleet, 'holder');
     await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the first session' });
     // The other slot is reserved: a second plain session must time out, one for gpu is granted.
-    const refused = await failureOf(
-      runWorkflow(client(), fleet, 'sequence', { session: { acquireTimeout: '1s' } }),
-    );
+    const refused = await failureOf(runWorkflow(client(), fleet, 'sequence', { session: { acquireTimeout: '1s' } }));
     expect(refused.code).toBe('AcquireTimeout');
     const granted = await runWorkflow<Sequence>(client(), fleet, 'sequence', { session: { capabilities: ['gpu'] } });
     expect(granted.attempt).toBe(1);

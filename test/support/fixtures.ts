@@ -28,7 +28,12 @@ export async function restartWorker(previous: Atlasd, options: AtlasdOptions = {
 }
 
 /** Starts a workflow of the fixtures on the fleet's queue. */
-export async function startWorkflow(client: Client, fleet: string, type: string, input?: unknown): Promise<WorkflowHandle> {
+export async function startWorkflow(
+  client: Client,
+  fleet: string,
+  type: string,
+  input?: unknown,
+): Promise<WorkflowHandle> {
   return await client.workflow.start(type, {
     taskQueue: fleet,
     workflowId: uniqueId(type),
