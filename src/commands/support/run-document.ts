@@ -20,7 +20,7 @@ import { AtlasError, findError } from '../../contract/errors.js';
 import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
 import { capabilityLabel } from '../../contract/names.js';
 import { isUnavailable } from '../../temporal/connect.js';
-import { count, formatBytes, plainLines, plainText, wrapLines } from '../../terminal/format.js';
+import { count, formatBytes, formatDuration, plainLines, plainText, wrapLines } from '../../terminal/format.js';
 import { JSON_VERSION } from '../../terminal/records.js';
 import { currentStage, stageLabel } from '../../terminal/run-view.js';
 import { styleFor, terminalWidth } from '../../terminal/style.js';
@@ -342,7 +342,7 @@ async function followRun(run: Following): Promise<ExitCode> {
   } finally {
     await display.end();
   }
-  await printResult(run, end.result, Date.now() - run.startedAtMs);
+  await printResult(run, end.result, run.isRunning ? Date.now() - run.startedAtMs : null);
   return EXIT.done;
 }
 
@@ -479,7 +479,8 @@ async function bringArtifacts(run: Following, result: DocumentResult, display: R
 
 // Printing -----------------------------------------------------------------------------------------------------------
 
-async function printResult(run: Following, result: DocumentResult, durationMs: number): Promise<void> {
+/** `durationMs` is null for a run that had ended before this command looked. */
+async function printResult(run: Following, result: DocumentResult, durationMs: number | null): Promise<void> {
   const { context, parsed, folder, handle, server } = run;
   const summary = await readSummary(folder.path);
   if (isJson(parsed)) {
@@ -509,9 +510,12 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
   const nameWidth = Math.max(...result.artifacts.files.map(({ name }) => name.length));
   const lines = [
     '',
-    style.bold(`${plainText(result.name)}: ${describePages(result)}`),
+    style.bold(
+      `Done${durationMs === null ? '' : ` in ${formatDuration(durationMs)}`} on ${plainText(result.artifacts.worker)}${describeRedo(result)}`,
+    ),
     '',
-    ...(summary === null ? [] : [wrapLines(plainLines(summary).trim(), width), '']),
+    wrapLines(plainLines(summary ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(), width),
+    '',
     style.bold(`Artifacts in ${plainText(shownFolder)}`),
     ...result.artifacts.files.map(
       ({ name, bytes }) => `  ${name.padEnd(nameWidth)}  ${formatBytes(bytes).padStart(9)}`,
@@ -522,16 +526,8 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
   context.stdout.write(`${lines.join('\n')}\n`);
 }
 
-function describePages({ pages, engine, bytes, sessionAttempts }: DocumentResult): string {
-  const parts = [
-    pages.text > 0 ? `${pages.text} from the text layer` : undefined,
-    pages.ocr > 0
-      ? `${pages.ocr} with OCR${engine === 'npm' ? ' (tesseract.js)' : engine === 'native' ? ' (tesseract)' : ''}`
-      : undefined,
-    pages.failed > 0 ? `${pages.failed} not readable` : undefined,
-  ].filter((part) => part !== undefined);
-  const redone = sessionAttempts > 1 ? `; done ${sessionAttempts} times, since a worker was lost` : '';
-  return `${formatBytes(bytes)}, ${count(pages.total, 'page')} (${parts.join(', ')})${redone}`;
+function describeRedo({ sessionAttempts }: DocumentResult): string {
+  return sessionAttempts > 1 ? `, begun ${sessionAttempts} times since a worker was lost` : '';
 }
 
 /** Commands that work as they stand: with the same connection, or, after `--dev`, with a server that has to be started. */
