@@ -18,7 +18,7 @@ export const sessionsLs: CommandSpec = {
     { command: 'atlas sessions ls', explanation: 'what runs where, now' },
     { command: 'atlas sessions ls -o wide', explanation: 'with workflow type, run, lease epoch and capabilities' },
     {
-      command: `atlas sessions ls -o jsonl | jq -r 'select(.worker=="worker-7") | .workflowId'`,
+      command: `atlas sessions ls -o jsonl | jq -r '.session | select(.worker=="worker-7") | .workflowId'`,
       explanation: 'the workflows that have a session on worker-7',
     },
   ],
@@ -49,6 +49,7 @@ export async function sessionsView(): Promise<RecordView<SessionRecord>> {
   };
   return {
     key: 'sessions',
+    itemKey: 'session',
     name: (session) => session.key,
     columns: [
       { header: 'SESSION', value: (session) => session.session, shrinkTo: 10 },

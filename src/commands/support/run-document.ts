@@ -101,8 +101,9 @@ async function startRun(context: CommandContext, parsed: ParsedCommand, input: s
     closers.push(() => folder.removeIfEmpty());
     const isDev = parsed.options['dev'] === true;
     const dev = isDev ? await openDevConnection(context, parsed, closers) : undefined;
-    const { client, close } = dev ?? (await openConnection(context.env, parsed));
-    closers.push(close);
+    const connection = dev ?? (await openConnection(context.env, parsed));
+    const { client } = connection;
+    closers.push(() => connection.close());
     const server = await startTransferServer({
       address: serveAddressOf(parsed),
       outputDirectory: folder.path,
@@ -154,8 +155,8 @@ async function openDevConnection(
     },
   });
   closers.push(() => environment.stop());
-  const { client, close } = await connectClient(plainProfile(environment.address, environment.namespace));
-  return { client, close, failed: environment.failed };
+  const connection = await connectClient(plainProfile(environment.address, environment.namespace));
+  return { client: connection.client, close: () => connection.close(), failed: environment.failed };
 }
 
 function requestOf(parsed: ParsedCommand, source: PreparedSource, server: TransferServer): DocumentRequest {
@@ -217,8 +218,9 @@ async function startWorkflow(
 // Attaching ----------------------------------------------------------------------------------------------------------
 
 async function attachToRun(context: CommandContext, parsed: ParsedCommand, workflowId: string): Promise<ExitCode> {
-  const { client, close } = await openConnection(context.env, parsed);
-  const closers: (() => Promise<unknown>)[] = [close];
+  const connection = await openConnection(context.env, parsed);
+  const { client } = connection;
+  const closers: (() => Promise<unknown>)[] = [() => connection.close()];
   try {
     const handle = client.workflow.getHandle(workflowId);
     const { documentName, startedAtMs, isRunning } = await describeRun(handle, workflowId);
@@ -368,7 +370,7 @@ function waitHint(parsed: ParsedCommand, kind: Following['kind']): string {
 class WaitLimit {
   readonly signal: AbortSignal;
   /** Why the servers of `--dev` ended. */
-  failure: unknown;
+  failure: Error | undefined;
   readonly #timeout = new AbortController();
   readonly #dead = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
@@ -377,7 +379,7 @@ class WaitLimit {
     this.signal = AbortSignal.any([interrupt, this.#timeout.signal, this.#dead.signal]);
     if (typeof timeoutMs === 'number') this.#timer = setTimeout(() => this.#timeout.abort(), timeoutMs);
     failed?.catch((error: unknown) => {
-      this.failure = error;
+      this.failure = error instanceof Error ? error : new Error(String(error));
       this.#dead.abort();
     });
   }
