@@ -62,7 +62,7 @@ export async function sessionsView(): Promise<RecordView<SessionRecord>> {
       },
       { header: 'STEP', value: step, shrinkTo: 12 },
       { header: 'HELD', value: (session) => formatAge(session.heldForMs), align: 'right' },
-      { header: 'EXPIRES', value: (session) => `in ${formatAge(session.expiresInMs)}`, align: 'right' },
+      { header: 'EXPIRES', value: (session) => `in ${formatDuration(session.expiresInMs)}`, align: 'right' },
       { header: 'WORKFLOW', value: (session) => session.workflowId, shrinkTo: 12 },
       { header: 'TYPE', value: (session) => session.workflowType, wide: true },
       { header: 'RUN', value: (session) => session.runId, wide: true },

@@ -96,7 +96,9 @@ describe('tables', () => {
 
   it('show what a session does', async () => {
     const text = print([SESSION], await sessionsView(), 'table');
-    expect(text).toMatch(/a1b2c3d4e5f6 +worker-7 +held +extractPages 1m05s, attempt 2 +90s +in 3h +document-quarterly/);
+    expect(text).toMatch(
+      /a1b2c3d4e5f6 +worker-7 +held +extractPages 1m05s, attempt 2 +90s +in 3h53m +document-quarterly/,
+    );
     const lost = print([{ ...SESSION, workerState: 'lost' as const, step: null }], await sessionsView(), 'table');
     expect(lost).toContain('held, worker lost');
   });
