@@ -22,7 +22,7 @@ const DAY_MS = 24 * HOUR_MS;
 export function formatDuration(durationMs: number): string {
   const ms = Math.max(0, durationMs);
   if (ms < 9_950) return `${(Math.round(ms / 100) / 10).toFixed(1)}s`;
-  if (Math.round(ms / SECOND_MS) < 60) return `${Math.round(ms / SECOND_MS)}s`;
+  if (ms < MINUTE_MS) return `${Math.min(59, Math.round(ms / SECOND_MS))}s`;
   if (ms < HOUR_MS) return twoUnits(ms, MINUTE_MS, 'm', SECOND_MS, 's');
   if (ms < DAY_MS) return twoUnits(ms, HOUR_MS, 'h', MINUTE_MS, 'm');
   return twoUnits(ms, DAY_MS, 'd', HOUR_MS, 'h');
@@ -61,11 +61,13 @@ export function formatAmount(done: number, total: number | undefined, unit: stri
  * it move the cursor or hide something.
  */
 export function plainText(text: string): string {
+  // eslint-disable-next-line no-control-regex -- control characters are what it is about
   return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '\ufffd');
 }
 
 /** Like {@link plainText} for text of several lines: line breaks and tabs stay. */
 export function plainLines(text: string): string {
+  // eslint-disable-next-line no-control-regex -- control characters are what it is about
   return text.replace(/\r\n/g, '\n').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, '\ufffd');
 }
 
