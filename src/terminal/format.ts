@@ -61,13 +61,11 @@ export function formatAmount(done: number, total: number | undefined, unit: stri
  * it move the cursor or hide something.
  */
 export function plainText(text: string): string {
-  // eslint-disable-next-line no-control-regex -- control characters are what it is about
   return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, '\ufffd');
 }
 
 /** Like {@link plainText} for text of several lines: line breaks and tabs stay. */
 export function plainLines(text: string): string {
-  // eslint-disable-next-line no-control-regex -- control characters are what it is about
   return text.replace(/\r\n/g, '\n').replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, '\ufffd');
 }
 

@@ -99,7 +99,6 @@ class Scene {
 }
 
 function plain(text: string): string {
-  // eslint-disable-next-line no-control-regex -- the sequences of the terminal are what is taken away here
   return text.replace(/\u001b\[[0-9;?]*[a-zA-Z]/g, '').replaceAll('\r', '');
 }
 
@@ -163,7 +162,7 @@ describe('the terminal', () => {
     view.next();
     view.next();
     await view.until('50.0 MB');
-    // eslint-disable-next-line no-control-regex -- looks for colours
+
     expect(view.output).not.toMatch(/\u001b\[(3[0-7]|9[0-7])m/);
     expect(view.screen.join('\n')).toMatch(/✓ Find a worker +done[^]*> Download +running[^]*· Read pages +waiting/);
   });

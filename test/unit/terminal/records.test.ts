@@ -89,7 +89,7 @@ describe('tables', () => {
     const coloured = print(WORKERS, view, 'table', { isTTY: true, columns: 200 });
     const plain = print(WORKERS, view, 'table', { isTTY: true, columns: 200, env: { NO_COLOR: '1' } });
     expect(coloured).toContain('\u001b[32mready\u001b[39m');
-    // eslint-disable-next-line no-control-regex -- colour is what is taken away here
+
     expect(coloured.replace(/\u001b\[\d+m/g, '')).toBe(plain);
     expect(print(WORKERS, view, 'table', { isTTY: true, columns: 200, env: { TERM: 'dumb' } })).toBe(plain);
   });
