@@ -34,13 +34,19 @@ export function hasRoom(
 }
 
 interface Waiter {
-  readonly capabilities: readonly string[];
-  readonly countTasks: boolean;
+  readonly admitted: () => boolean;
   readonly admit: () => void;
+}
+
+/** A slot that is taken and has no session yet. */
+export interface SlotClaim {
+  /** The session is there and counts by itself, or there will be none. */
+  readonly settle: () => void;
 }
 
 export class SlotGate {
   private readonly waiters = new Set<Waiter>();
+  private readonly claims = new Map<SlotClaim, readonly string[]>();
   private tasksTaken = 0;
   private closed = true;
 
@@ -61,38 +67,78 @@ export class SlotGate {
 
   /** To be called whenever a session ends. */
   changed(): void {
-    for (const waiter of [...this.waiters]) {
-      if (this.admits(waiter.capabilities, waiter.countTasks)) {
-        this.waiters.delete(waiter);
-        waiter.admit();
-      }
+    // From the start again after each: a claim takes room from the next waiter, and one that fills two reserves makes
+    // room for another.
+    for (let next = this.admittedWaiter(); next !== undefined; next = this.admittedWaiter()) {
+      this.waiters.delete(next);
+      next.admit();
     }
   }
 
-  /** Whether a session that asks for this may be granted now. */
-  admits(capabilities: readonly string[], countTasks = false): boolean {
-    return !this.closed && hasRoom(this.rules, this.held(), capabilities, countTasks ? this.tasksTaken : 0);
+  private admittedWaiter(): Waiter | undefined {
+    for (const waiter of this.waiters) if (waiter.admitted()) return waiter;
+    return undefined;
   }
 
-  /** Resolves when there is room; rejects when the signal aborts. Forgets the waiter in both cases. */
-  async waitForRoom(capabilities: readonly string[], signal: AbortSignal, countTasks = false): Promise<void> {
+  /** Whether a session that asks for this may be granted now. */
+  admits(capabilities: readonly string[]): boolean {
+    return !this.closed && hasRoom(this.rules, this.taken(), capabilities);
+  }
+
+  /**
+   * Takes a slot as soon as there is room; rejects when the signal aborts. The slot counts from that very moment:
+   * whoever waited beside this one must not see it free before the session is in the table.
+   */
+  async claim(capabilities: readonly string[], signal: AbortSignal): Promise<SlotClaim> {
+    const claim: SlotClaim = {
+      settle: () => {
+        if (this.claims.delete(claim)) this.changed();
+      },
+    };
+    await this.wait(
+      {
+        admitted: () => this.admits(capabilities),
+        admit: () => this.claims.set(claim, capabilities),
+      },
+      signal,
+    );
+    return claim;
+  }
+
+  /** Resolves when a task for this may be polled; rejects when the signal aborts. Takes nothing. */
+  async waitToPoll(capabilities: readonly string[], signal: AbortSignal): Promise<void> {
+    await this.wait(
+      {
+        admitted: () => !this.closed && hasRoom(this.rules, this.taken(), capabilities, this.tasksTaken),
+        admit: () => undefined,
+      },
+      signal,
+    );
+  }
+
+  private taken(): (readonly string[])[] {
+    return [...this.held(), ...this.claims.values()];
+  }
+
+  /** The waiter is forgotten when it is admitted and when the signal aborts. */
+  private async wait({ admitted, admit }: Waiter, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
-    if (this.admits(capabilities, countTasks)) return;
     await new Promise<void>((resolve, reject) => {
       const onAbort = () => {
         this.waiters.delete(waiter);
         reject(signal.reason as Error);
       };
       const waiter: Waiter = {
-        capabilities,
-        countTasks,
+        admitted,
         admit: () => {
           signal.removeEventListener('abort', onAbort);
+          admit();
           resolve();
         },
       };
-      this.waiters.add(waiter);
       signal.addEventListener('abort', onAbort, { once: true });
+      this.waiters.add(waiter);
+      this.changed();
     });
   }
 
@@ -101,7 +147,7 @@ export class SlotGate {
     return {
       type: 'custom',
       reserveSlot: async (_, signal) => {
-        await this.waitForRoom(capabilities, signal, true);
+        await this.waitToPoll(capabilities, signal);
         return { used: false } satisfies Permit;
       },
       tryReserveSlot: () => null,
