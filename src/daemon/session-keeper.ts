@@ -13,7 +13,7 @@ import type { SessionSnapshot } from '../contract/fleet.js';
 import type { AttemptFacts, BeginAttempt } from '../contract/local.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
 import { type AttemptEntry, type LedgerRecord, type SessionEntry, SessionTable } from './session-table.js';
-import type { SlotClaim, SlotGate } from './slots.js';
+import type { SlotGate } from './slots.js';
 
 /** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
 const RENEWALS_PER_TTL = 3;
@@ -59,12 +59,13 @@ interface Renewal {
 
 export class SessionKeeper {
   private readonly renewals = new Map<string, Renewal>();
+  private readonly acquiring = new Map<string, Promise<void>>();
   private readonly endings = new Map<string, Promise<void>>();
   /** Leases of released sessions, to be completed when their next renewal would have been due. */
   private readonly finishing = new Map<string, { fate: Exclude<LeaseFate, 'none'>; dueAtMs: number; reason: string }>();
   private readonly attemptWaiters = new Set<() => void>();
-  /** Scratch directories that are being made. */
-  private readonly preparing = new Map<string, Promise<void>>();
+  /** Scratch directories that are being made: an end waits for them, since one made after it would be left for ever. */
+  private readonly preparing = new Map<string, Promise<unknown>>();
 
   constructor(
     private readonly identity: KeeperIdentity,
@@ -82,18 +83,27 @@ export class SessionKeeper {
    * stays open; throws `NoFreeSlot` (retryable) when there is no room.
    */
   async acquire(task: LeaseTask): Promise<void> {
-    const { ports } = this;
     const key = sessionKey(task.request.session, task.runId);
-    await this.makeWayForEpoch(key, task);
-    if (this.table.session(key) !== undefined) {
-      await this.takeOverLease(key, task);
-      return;
+    // One at a time per session: a poll answer that was lost on the way may come together with its successor.
+    const before = this.acquiring.get(key);
+    const mine = (before ?? Promise.resolve()).then(
+      () => this.acquireNow(key, task),
+      () => this.acquireNow(key, task),
+    );
+    this.acquiring.set(key, mine);
+    try {
+      await mine;
+    } finally {
+      if (this.acquiring.get(key) === mine) this.acquiring.delete(key);
     }
-    const slot = await this.claimSlot(task.request.capabilities);
-    if (this.table.session(key) !== undefined) {
-      // Another task of the same session came first; it may be an older lease or this one.
-      slot.settle();
-      await this.acquire(task);
+  }
+
+  private async acquireNow(key: string, task: LeaseTask): Promise<void> {
+    const { ports } = this;
+    await this.makeWayForEpoch(key, task);
+    const known = this.table.session(key);
+    if (known !== undefined) {
+      await this.takeOverLease(known, task);
       return;
     }
     const nowMs = ports.clock.now();
@@ -112,8 +122,7 @@ export class SessionKeeper {
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
     };
-    this.table.apply({ type: 'session', entry });
-    slot.settle();
+    await this.takeSlot(entry);
     try {
       await ports.ledger.append({ type: 'session', entry }, { durable: true });
       // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
@@ -163,34 +172,22 @@ export class SessionKeeper {
   }
 
   /** The server handed a lease out again that is held; the grant stands, under the new task token. */
-  private async takeOverLease(key: string, task: LeaseTask): Promise<void> {
-    const known = this.table.session(key)!;
+  private async takeOverLease(known: SessionEntry, task: LeaseTask): Promise<void> {
     const entry: SessionEntry = { ...known, leaseToken: task.leaseToken, state: 'granting' };
     // Not durable: a full disk must not end a session that is held, and an older token is found out at its renewal.
     await this.record({ type: 'session', entry }, 'buffered');
-    try {
-      // The task before this one may not have come to it, and stops when it sees the new token.
-      await this.prepare(entry);
-    } catch (error) {
-      throw await this.failedGrant(entry, error);
-    }
-    await this.announce(key);
+    await this.announce(entry.key);
   }
 
   /** Scratch space and renewal of a session, unless it has ended or its lease has moved on meanwhile. */
   private async prepare(entry: SessionEntry): Promise<void> {
     const { key, epoch, grantedAtMs } = entry;
-    // One after the other for a session, and its end waits too: a directory made after its end would be left for ever.
-    const before = this.preparing.get(key);
-    const making = (async () => {
-      await before?.catch(() => undefined);
-      if (this.holdsLease(entry)) await this.ports.scratch.create(key, { key, epoch, grantedAtMs });
-    })();
+    const making = this.ports.scratch.create(key, { key, epoch, grantedAtMs });
     this.preparing.set(key, making);
     try {
       await making;
     } finally {
-      if (this.preparing.get(key) === making) this.preparing.delete(key);
+      this.preparing.delete(key);
     }
     if (this.holdsLease(entry)) this.scheduleRenewal(entry);
   }
@@ -201,13 +198,16 @@ export class SessionKeeper {
     return current?.leaseToken === entry.leaseToken && current.state !== 'releasing';
   }
 
-  private async claimSlot(capabilities: readonly string[]): Promise<SlotClaim> {
+  /** Waits a little for a slot and takes it in memory, where it counts from then on. */
+  private async takeSlot(entry: SessionEntry): Promise<void> {
     const abort = new AbortController();
     const cancelTimer = this.ports.clock.timer(LOCAL_SLOT_WAIT_MS, () => {
       abort.abort();
     });
     try {
-      return await this.gate.claim(capabilities, abort.signal);
+      await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
+        this.table.apply({ type: 'session', entry });
+      });
     } catch {
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {

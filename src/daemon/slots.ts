@@ -34,19 +34,14 @@ export function hasRoom(
 }
 
 interface Waiter {
-  readonly admitted: () => boolean;
+  readonly capabilities: readonly string[];
+  /** Whether it waits for a poll, which counts the tasks already taken, or for a slot. */
+  readonly forPoll: boolean;
   readonly admit: () => void;
-}
-
-/** A slot that is taken and has no session yet. */
-export interface SlotClaim {
-  /** The session is there and counts by itself, or there will be none. */
-  readonly settle: () => void;
 }
 
 export class SlotGate {
   private readonly waiters = new Set<Waiter>();
-  private readonly claims = new Map<SlotClaim, readonly string[]>();
   private tasksTaken = 0;
   private closed = true;
 
@@ -67,8 +62,7 @@ export class SlotGate {
 
   /** To be called whenever a session ends. */
   changed(): void {
-    // From the start again after each: a claim takes room from the next waiter, and one that fills two reserves makes
-    // room for another.
+    // From the start again after each: who is admitted takes room from the next, or makes some by filling two reserves.
     for (let next = this.admittedWaiter(); next !== undefined; next = this.admittedWaiter()) {
       this.waiters.delete(next);
       next.admit();
@@ -76,52 +70,29 @@ export class SlotGate {
   }
 
   private admittedWaiter(): Waiter | undefined {
-    for (const waiter of this.waiters) if (waiter.admitted()) return waiter;
+    for (const waiter of this.waiters) if (this.admits(waiter.capabilities, waiter.forPoll)) return waiter;
     return undefined;
   }
 
-  /** Whether a session that asks for this may be granted now. */
-  admits(capabilities: readonly string[]): boolean {
-    return !this.closed && hasRoom(this.rules, this.taken(), capabilities);
+  private admits(capabilities: readonly string[], forPoll: boolean): boolean {
+    return !this.closed && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
   }
 
   /**
-   * Takes a slot as soon as there is room; rejects when the signal aborts. The slot counts from that very moment:
-   * whoever waited beside this one must not see it free before the session is in the table.
+   * Calls `take` as soon as there is room; rejects when the signal aborts before. `take` must make the session held, and
+   * is called in the very turn in which the room was seen: between a promise's resolution and its continuation another
+   * waiter would see the same slot free.
    */
-  async claim(capabilities: readonly string[], signal: AbortSignal): Promise<SlotClaim> {
-    const claim: SlotClaim = {
-      settle: () => {
-        if (this.claims.delete(claim)) this.changed();
-      },
-    };
-    await this.wait(
-      {
-        admitted: () => this.admits(capabilities),
-        admit: () => this.claims.set(claim, capabilities),
-      },
-      signal,
-    );
-    return claim;
+  async takeSlot(capabilities: readonly string[], signal: AbortSignal, take: () => void): Promise<void> {
+    await this.whenAdmitted(capabilities, signal, false, take);
   }
 
-  /** Resolves when a task for this may be polled; rejects when the signal aborts. Takes nothing. */
-  async waitToPoll(capabilities: readonly string[], signal: AbortSignal): Promise<void> {
-    await this.wait(
-      {
-        admitted: () => !this.closed && hasRoom(this.rules, this.taken(), capabilities, this.tasksTaken),
-        admit: () => undefined,
-      },
-      signal,
-    );
-  }
-
-  private taken(): (readonly string[])[] {
-    return [...this.held(), ...this.claims.values()];
-  }
-
-  /** The waiter is forgotten when it is admitted and when the signal aborts. */
-  private async wait({ admitted, admit }: Waiter, signal: AbortSignal): Promise<void> {
+  private async whenAdmitted(
+    capabilities: readonly string[],
+    signal: AbortSignal,
+    forPoll: boolean,
+    admitted: () => void,
+  ): Promise<void> {
     signal.throwIfAborted();
     await new Promise<void>((resolve, reject) => {
       const onAbort = () => {
@@ -129,10 +100,11 @@ export class SlotGate {
         reject(signal.reason as Error);
       };
       const waiter: Waiter = {
-        admitted,
+        capabilities,
+        forPoll,
         admit: () => {
           signal.removeEventListener('abort', onAbort);
-          admit();
+          admitted();
           resolve();
         },
       };
@@ -147,7 +119,7 @@ export class SlotGate {
     return {
       type: 'custom',
       reserveSlot: async (_, signal) => {
-        await this.waitToPoll(capabilities, signal);
+        await this.whenAdmitted(capabilities, signal, true, () => undefined);
         return { used: false } satisfies Permit;
       },
       tryReserveSlot: () => null,

@@ -31,113 +31,88 @@ function open(rules: SlotRules) {
   const held: string[][] = [];
   const gate = new SlotGate(rules, () => held);
   gate.setClosed(false);
-  return { gate, held };
-}
-
-/** Waits for a slot and notes when it is there. */
-function claiming(gate: SlotGate, capabilities: string[] = []) {
-  const abort = new AbortController();
-  const state = { outcome: 'waiting', settle: () => undefined as void, abort: () => abort.abort(new Error('enough')) };
-  gate.claim(capabilities, abort.signal).then(
-    (claim) => {
-      state.outcome = 'claimed';
-      state.settle = claim.settle;
-    },
-    (error: Error) => {
-      state.outcome = error.message;
-    },
-  );
-  return state;
+  const end = (): void => {
+    held.shift();
+    gate.changed();
+  };
+  /** Waits for a slot, and notes when it is taken. */
+  const taking = (...capabilities: string[]) => {
+    const abort = new AbortController();
+    const state = { outcome: 'waiting', abort: () => abort.abort(new Error('enough')) };
+    gate
+      .takeSlot(capabilities, abort.signal, () => held.push(capabilities))
+      .then(
+        () => (state.outcome = 'taken'),
+        (error: Error) => (state.outcome = error.message),
+      );
+    return state;
+  };
+  return { gate, held, end, taking };
 }
 
 describe('SlotGate', () => {
   it('is closed until it is opened', async () => {
-    const gate = new SlotGate({ cap: 1, reserve: {} }, () => []);
-    const claim = claiming(gate);
+    const { gate, taking } = open({ cap: 1, reserve: {} });
+    gate.setClosed(true);
+    const slot = taking();
     await settle();
-    expect([gate.isClosed(), gate.admits([]), claim.outcome]).toEqual([true, false, 'waiting']);
+    expect([gate.isClosed(), slot.outcome]).toEqual([true, 'waiting']);
     gate.setClosed(false);
     await settle();
-    expect(claim.outcome).toBe('claimed');
+    expect(slot.outcome).toBe('taken');
   });
 
-  it('counts a slot from its claim on, until the session counts by itself', async () => {
-    const { gate, held } = open({ cap: 1, reserve: {} });
-    const first = claiming(gate);
-    const second = claiming(gate);
-    await settle();
-    expect([first.outcome, second.outcome, gate.admits([])]).toEqual(['claimed', 'waiting', false]);
-    held.push([]);
-    first.settle();
-    await settle();
-    expect(second.outcome).toBe('waiting');
-    held.pop();
-    gate.changed();
-    await settle();
-    expect(second.outcome).toBe('claimed');
+  it('is closed at first', () => {
+    expect(new SlotGate({ cap: 1, reserve: {} }, () => []).isClosed()).toBe(true);
   });
 
   it('gives one free slot to one of several who wait for it', async () => {
-    const { gate, held } = open({ cap: 1, reserve: {} });
-    held.push([]);
-    const waiting = [claiming(gate), claiming(gate), claiming(gate)];
-    held.pop();
-    gate.changed();
+    const { end, held, taking } = open({ cap: 1, reserve: {} });
+    const waiting = [taking(), taking(), taking(), taking()];
     await settle();
-    expect(waiting.map(({ outcome }) => outcome)).toEqual(['claimed', 'waiting', 'waiting']);
-    // A claim that comes to nothing goes to the next.
-    waiting[0]!.settle();
+    expect(waiting.map(({ outcome }) => outcome)).toEqual(['taken', 'waiting', 'waiting', 'waiting']);
+    end();
     await settle();
-    expect(waiting.map(({ outcome }) => outcome)).toEqual(['claimed', 'claimed', 'waiting']);
+    expect(waiting.map(({ outcome }) => outcome)).toEqual(['taken', 'taken', 'waiting', 'waiting']);
+    expect(held).toHaveLength(1);
   });
 
   it('lets who can be served pass who can not', async () => {
-    const { gate, held } = open({ cap: 1, reserve: { gpu: 1 } });
-    held.push([]);
-    const plain = claiming(gate);
-    const gpu = claiming(gate, ['gpu']);
-    held.pop();
-    gate.changed();
+    const { end, taking } = open({ cap: 1, reserve: { gpu: 1 } });
+    const first = taking('gpu');
+    const plain = taking();
+    const gpu = taking('gpu');
+    end();
     await settle();
-    expect([plain.outcome, gpu.outcome]).toEqual(['waiting', 'claimed']);
+    expect([first, plain, gpu].map(({ outcome }) => outcome)).toEqual(['taken', 'waiting', 'taken']);
   });
 
-  it('admits who has room because another claim filled two reserves at once', async () => {
-    const { gate } = open({ cap: 2, reserve: { gpu: 1, ocr: 1 } });
-    const plain = claiming(gate);
+  it('admits who has room because another filled two reserves at once', async () => {
+    const { taking } = open({ cap: 2, reserve: { gpu: 1, ocr: 1 } });
+    const plain = taking();
     await settle();
     expect(plain.outcome).toBe('waiting');
-    const both = claiming(gate, ['gpu', 'ocr']);
+    const both = taking('gpu', 'ocr');
     await settle();
-    expect([both.outcome, plain.outcome]).toEqual(['claimed', 'claimed']);
+    expect([both.outcome, plain.outcome]).toEqual(['taken', 'taken']);
   });
 
-  it('honours an abort, also one that came before, and forgets the waiter', async () => {
-    const { gate, held } = open({ cap: 1, reserve: {} });
-    held.push([]);
-    const first = claiming(gate);
-    first.abort();
-    const next = claiming(gate);
-    held.pop();
-    gate.changed();
+  it('honours an abort, also one that came before, and forgets who waited', async () => {
+    const { gate, held, end, taking } = open({ cap: 1, reserve: {} });
+    const [, second, third] = [taking(), taking(), taking()];
+    second.abort();
+    end();
     await settle();
-    expect([first.outcome, next.outcome]).toEqual(['enough', 'claimed']);
-    await expect(gate.claim([], AbortSignal.abort(new Error('before')))).rejects.toThrow('before');
-    next.settle();
-    expect(gate.admits([])).toBe(true);
+    expect([second.outcome, third.outcome, held.length]).toEqual(['enough', 'taken', 1]);
+    await expect(gate.takeSlot([], AbortSignal.abort(new Error('before')), () => undefined)).rejects.toThrow('before');
   });
 
-  it('ignores an abort after the claim, and a claim that is settled twice', async () => {
-    const { gate, held } = open({ cap: 2, reserve: {} });
-    const claim = claiming(gate);
+  it('ignores an abort of who has its slot', async () => {
+    const { held, taking } = open({ cap: 1, reserve: {} });
+    const slot = taking();
+    slot.abort();
     await settle();
-    claim.abort();
-    held.push([]);
-    claim.settle();
-    claim.settle();
-    expect(gate.admits([])).toBe(true);
-    held.push([]);
-    expect(gate.admits([])).toBe(false);
+    expect([slot.outcome, held.length]).toEqual(['taken', 1]);
   });
 });
 
@@ -165,14 +140,14 @@ describe('the slot supplier', () => {
     expect(third).toBe('reserved');
   });
 
-  it('does not keep a local claim waiting for tasks: those are who claim', async () => {
-    const { gate } = open({ cap: 1, reserve: {} });
+  it('does not keep a task waiting for tasks that were taken: it is one of them', async () => {
+    const { gate, taking } = open({ cap: 1, reserve: {} });
     const supplier = gate.supplier([]);
     const permit = await supplier.reserveSlot(context, new AbortController().signal);
     supplier.markSlotUsed({ permit } as never);
-    const claim = claiming(gate);
+    const slot = taking();
     await settle();
-    expect(claim.outcome).toBe('claimed');
+    expect(slot.outcome).toBe('taken');
   });
 
   it('honours the abort of a poll that is not needed any more', async () => {
