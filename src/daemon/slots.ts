@@ -62,11 +62,16 @@ export class SlotGate {
 
   /** To be called whenever a session ends. */
   changed(): void {
-    for (const waiter of [...this.waiters]) {
-      if (!this.admits(waiter.capabilities, waiter.forPoll)) continue;
-      this.waiters.delete(waiter);
-      waiter.admit();
+    // From the start again after each: who is admitted takes room from the next, or makes some by filling two reserves.
+    for (let next = this.admittedWaiter(); next !== undefined; next = this.admittedWaiter()) {
+      this.waiters.delete(next);
+      next.admit();
     }
+  }
+
+  private admittedWaiter(): Waiter | undefined {
+    for (const waiter of this.waiters) if (this.admits(waiter.capabilities, waiter.forPoll)) return waiter;
+    return undefined;
   }
 
   private admits(capabilities: readonly string[], forPoll: boolean): boolean {
@@ -89,10 +94,6 @@ export class SlotGate {
     admitted: () => void,
   ): Promise<void> {
     signal.throwIfAborted();
-    if (this.admits(capabilities, forPoll)) {
-      admitted();
-      return;
-    }
     await new Promise<void>((resolve, reject) => {
       const onAbort = () => {
         this.waiters.delete(waiter);
@@ -107,8 +108,9 @@ export class SlotGate {
           resolve();
         },
       };
-      this.waiters.add(waiter);
       signal.addEventListener('abort', onAbort, { once: true });
+      this.waiters.add(waiter);
+      this.changed();
     });
   }
 
