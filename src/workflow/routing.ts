@@ -2,8 +2,13 @@
  * Activities that are routed without a session: to any worker with a capability set ({@link pooled}), or to one worker
  * by its queue ({@link workerActivities}). Workflow code never writes a queue name.
  */
-import { type ActivityInterfaceFor, proxyActivities, workflowInfo } from '@temporalio/workflow';
-import type { ActivityOptions } from '@temporalio/common';
+import {
+  type ActivityInterfaceFor,
+  type NotAnActivityMethod,
+  proxyActivities,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { ActivityFunction, ActivityOptions } from '@temporalio/common';
 import { pooledQueue, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
 import { SESSION_DEFAULTS } from '../contract/session.js';
 import { failingTheWorkflow } from './failures.js';
@@ -28,6 +33,14 @@ export function pooled<A = Record<string, never>>(options: PooledOptions): Activ
   });
 }
 
+/**
+ * The activities of an interface as they are called on one worker. Unlike those of Temporal's `proxyActivities` they have
+ * no `executeWithOptions`: with it a call could leave the worker.
+ */
+export type RoutedActivities<A> = {
+  [K in keyof A]: A[K] extends ActivityFunction ? A[K] : typeof NotAnActivityMethod;
+};
+
 /** Temporal's activity options, less those that the routing decides. */
 export type WorkerActivityOptions = Omit<ActivityOptions, 'taskQueue' | 'activityId' | 'allowEagerDispatch'>;
 
@@ -41,7 +54,7 @@ let workerCalls = 0;
 export function workerActivities<A = Record<string, never>>(
   queue: string,
   options: WorkerActivityOptions,
-): ActivityInterfaceFor<A> {
+): RoutedActivities<A> {
   return new Proxy(
     {},
     {
@@ -62,5 +75,5 @@ export function workerActivities<A = Record<string, never>>(
         };
       },
     },
-  ) as ActivityInterfaceFor<A>;
+  ) as RoutedActivities<A>;
 }
