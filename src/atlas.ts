@@ -7,6 +7,10 @@ import type { ExitCode } from './contract/exit-codes.js';
 export const ATLAS: ProgramSpec = {
   name: 'atlas',
   summary: 'See and run a fleet of Temporal workers that hold sessions.',
+  description: [
+    'A session pins a sequence of activities to one worker of a fleet. atlas shows the workers and the sessions that they hold, and runs the document job on one of them. All it knows comes from the Temporal server; nothing is asked of the hosts.',
+    'Data goes to stdout and everything else to stderr. With -o json, stdout is one JSON document and an error is JSON on stderr; every document has a version.',
+  ],
   commands: COMMANDS,
   groups: GROUPS,
 };

@@ -52,7 +52,6 @@ export const run: CommandSpec = {
     {
       flags: '--serve-address <host[:port]>',
       description: 'where to serve a local file and take the artifacts',
-      env: 'ATLAS_SERVE_ADDRESS',
       defaultText: '127.0.0.1, any free port',
       parse: parseServeAddress,
     },

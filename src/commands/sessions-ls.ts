@@ -18,7 +18,7 @@ export const sessionsLs: CommandSpec = {
     { command: 'atlas sessions ls', explanation: 'what runs where, now' },
     { command: 'atlas sessions ls -o wide', explanation: 'with workflow type, run, lease epoch and capabilities' },
     {
-      command: `atlas sessions ls -o jsonl | jq -r 'select(.worker=="worker-7") | .workflowId'`,
+      command: `atlas sessions ls -o jsonl | jq -r '.session | select(.worker=="worker-7") | .workflowId'`,
       explanation: 'the workflows that have a session on worker-7',
     },
   ],
@@ -49,6 +49,7 @@ export async function sessionsView(): Promise<RecordView<SessionRecord>> {
   };
   return {
     key: 'sessions',
+    itemKey: 'session',
     name: (session) => session.key,
     columns: [
       { header: 'SESSION', value: (session) => session.session, shrinkTo: 10 },
@@ -61,7 +62,7 @@ export async function sessionsView(): Promise<RecordView<SessionRecord>> {
       },
       { header: 'STEP', value: step, shrinkTo: 12 },
       { header: 'HELD', value: (session) => formatAge(session.heldForMs), align: 'right' },
-      { header: 'EXPIRES', value: (session) => `in ${formatAge(session.expiresInMs)}`, align: 'right' },
+      { header: 'EXPIRES', value: (session) => `in ${formatDuration(session.expiresInMs)}`, align: 'right' },
       { header: 'WORKFLOW', value: (session) => session.workflowId, shrinkTo: 12 },
       { header: 'TYPE', value: (session) => session.workflowType, wide: true },
       { header: 'RUN', value: (session) => session.runId, wide: true },

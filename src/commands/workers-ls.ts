@@ -45,6 +45,7 @@ export async function workersView(): Promise<RecordView<WorkerRecord>> {
   const nowMs = Date.now();
   return {
     key: 'workers',
+    itemKey: 'worker',
     name: (worker) => worker.name,
     columns: [
       { header: 'NAME', value: (worker) => worker.name, shrinkTo: 12 },

@@ -70,7 +70,14 @@ export interface DocumentResult {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;
-  readonly pages: { readonly total: number; readonly text: number; readonly ocr: number; readonly failed: number };
+  readonly pages: {
+    readonly total: number;
+    readonly text: number;
+    readonly ocr: number;
+    readonly failed: number;
+    /** Pages with nothing on them that could be read: blank ones, photographs. */
+    readonly empty?: number;
+  };
   /** The engine that read pages without a text layer, or null where there was none. */
   readonly engine: 'native' | 'npm' | null;
   readonly artifacts: ArtifactsReference;

@@ -74,7 +74,7 @@ export const ERRORS = {
   // Workers and configuration
   NameInvalid: entry(
     'A name does not follow the rules for names.',
-    'Use lower-case letters, digits, dots and hyphens, at most 63 characters.',
+    'Choose a name that follows the rule in the message.',
   ),
   TooManyCapabilities: entry(
     'A worker advertises more than three capabilities.',

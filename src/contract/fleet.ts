@@ -10,8 +10,6 @@ export const PRESENCE_ACTIVITY = 'atlas:presence';
 
 /** A worker that sends no presence for this long is lost. */
 export const PRESENCE_TTL_MS = 6_000;
-/** How often presence is sent. */
-export const PRESENCE_INTERVAL_MS = 2_000;
 
 /** Who a daemon is; fixed for one start of it. */
 export interface WorkerIdentity {

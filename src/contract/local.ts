@@ -9,6 +9,8 @@
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
  * | `GET /status` | {@link LocalStatus} |
+ *
+ * A body that is not what it should be gets 400, one that is too long 413, anything else unknown 404.
  */
 import type { ErrorCode } from './errors.js';
 import type { PresenceSnapshot, WorkerIdentity } from './fleet.js';

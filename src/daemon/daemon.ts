@@ -17,13 +17,14 @@ import { connectClient, connectNative, loadProfile, type TemporalClient } from '
 import type { Logger } from '../terminal/log.js';
 import type { Config } from './config.js';
 import { endGroup, ExecutorProcess } from './executor-process.js';
-import { LedgerFile } from './ledger-file.js';
+import type { LedgerFile } from './ledger-file.js';
 import { LocalServer } from './local-server.js';
 import type { Clock } from './ports.js';
 import type { Presence } from './presence.js';
 import { Scratch, sweepKept } from './scratch.js';
 import { SessionKeeper } from './session-keeper.js';
-import { type LedgerRecord, SessionTable } from './session-table.js';
+import { openSessionLedger } from './session-ledger.js';
+import type { LedgerRecord, SessionTable } from './session-table.js';
 import { SlotGate } from './slots.js';
 import type { StateDirectory } from './state-directory.js';
 import type { SupervisorWorkers } from './workers.js';
@@ -241,37 +242,8 @@ export class Daemon {
 
   private async openLedger(): Promise<SessionTable> {
     const { directory, log } = this.options;
-    const opened = await LedgerFile.open<LedgerRecord>(directory.ledgerPath);
-    this.ledger = opened.ledger;
-    if (opened.damage !== null) {
-      log.error(
-        { event: 'ledger-damaged', ...opened.damage },
-        'The ledger was damaged; it is kept aside, and what was readable is used',
-      );
-    }
-    const table = SessionTable.replay(opened.records);
-    if (directory.damaged !== null)
-      log.error(
-        { event: 'queue-file-damaged', movedTo: directory.damaged },
-        'The file with the queue name was unreadable; this worker has a new queue',
-      );
-    if (directory.copied || directory.renamed || directory.damaged !== null) {
-      // The sessions belong to the queue of another instance, which may well be alive: they are not ours to end.
-      const dropped = table.sessions();
-      log.warn(
-        {
-          event: 'sessions-dropped',
-          count: dropped.length,
-          reason: directory.copied
-            ? 'the state directory is a copy'
-            : 'the worker has another name or queue than before',
-        },
-        'Sessions of an earlier identity are dropped',
-      );
-      for (const entry of dropped) table.apply({ type: 'session-gone', key: entry.key });
-      for (const attempt of table.attempts()) table.apply({ type: 'attempt-ended', id: attempt.id });
-    }
-    await this.ledger.compact(table.records());
+    const { ledger, table } = await openSessionLedger(directory, log);
+    this.ledger = ledger;
     return table;
   }
 

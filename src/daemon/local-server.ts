@@ -5,7 +5,7 @@
 import { chmod, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { z } from 'zod';
-import { AtlasError, findError } from '../contract/errors.js';
+import { findError } from '../contract/errors.js';
 import {
   LOCAL_BODY_LIMIT_BYTES,
   type AttemptFacts,
@@ -49,6 +49,16 @@ export class LocalServer {
   ) {
     this.server = createServer((request, response) => {
       this.handle(request, response).catch((error: unknown) => {
+        if (error instanceof BadRequest) {
+          this.log.warn(
+            { event: 'local-request-refused', url: request.url, reason: error.message },
+            'A request on the local socket was refused',
+          );
+          // Read to its end, so that who sends too much still gets the answer.
+          request.resume();
+          answer(response, error.status, { message: error.message });
+          return;
+        }
         this.log.error(
           { event: 'local-request-failed', url: request.url, reason: String(error) },
           'A request on the local socket failed',
@@ -91,7 +101,7 @@ export class LocalServer {
     const route = `${request.method ?? ''} ${request.url ?? ''}`;
     switch (route) {
       case 'POST /executor': {
-        const from = hello.parse(await readJson(request));
+        const from = await readBody(request, hello);
         if (!this.handlers.isCurrentExecutor(from)) {
           response.writeHead(409).end();
           return;
@@ -109,11 +119,11 @@ export class LocalServer {
         return;
       }
       case 'POST /executor/ready':
-        this.handlers.executorReady(hello.parse(await readJson(request)).incarnation);
+        this.handlers.executorReady((await readBody(request, hello)).incarnation);
         response.writeHead(204).end();
         return;
       case 'POST /attempts': {
-        const attempt = begin.parse(await readJson(request));
+        const attempt = await readBody(request, begin);
         try {
           answer(response, 200, this.handlers.beginAttempt(attempt as BeginAttempt));
         } catch (error) {
@@ -124,7 +134,7 @@ export class LocalServer {
         return;
       }
       case 'POST /attempts/end':
-        await this.handlers.endAttempt(end.parse(await readJson(request)).id);
+        await this.handlers.endAttempt((await readBody(request, end)).id);
         response.writeHead(204).end();
         return;
       case 'GET /status':
@@ -140,14 +150,39 @@ function answer(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 }
 
-async function readJson(request: IncomingMessage): Promise<unknown> {
+/** What a client of the socket did wrong; nothing of ours failed. */
+class BadRequest extends Error {
+  constructor(
+    readonly status: 400 | 413,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+async function readBody<T>(request: IncomingMessage, schema: z.ZodType<T>): Promise<T> {
   let size = 0;
   const chunks: Buffer[] = [];
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > LOCAL_BODY_LIMIT_BYTES)
-      throw new AtlasError('ConfigInvalid', 'A request on the local socket is too large.');
-    chunks.push(chunk);
+  try {
+    // Not destroyed when the loop is left: the answer still has to go out by the same connection.
+    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      size += chunk.length;
+      if (size > LOCAL_BODY_LIMIT_BYTES) break;
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    // An executor that is killed in the middle of a request.
+    throw new BadRequest(400, `The body broke off: ${String(error)}`);
   }
-  return JSON.parse(Buffer.concat(chunks).toString('utf8'));
+  if (size > LOCAL_BODY_LIMIT_BYTES)
+    throw new BadRequest(413, `The body is longer than ${LOCAL_BODY_LIMIT_BYTES} bytes.`);
+  let body: unknown;
+  try {
+    body = JSON.parse(Buffer.concat(chunks).toString('utf8'));
+  } catch {
+    throw new BadRequest(400, 'The body is not JSON.');
+  }
+  const parsed = schema.safeParse(body);
+  if (!parsed.success) throw new BadRequest(400, z.prettifyError(parsed.error));
+  return parsed.data;
 }

@@ -28,6 +28,7 @@ const INTERVALS_PER_TTL = 3;
 /** How much longer than the presence TTL a registration is tried while another worker holds the name. */
 const CONFLICT_PATIENCE_MS = 4_000;
 const CONFLICT_RETRY_MS = 1_000;
+const WORKFLOW_TASK_TIMEOUT = '3s';
 const UPDATE_DEADLINE_MS = 10_000;
 const STOPPED_DEADLINE_MS = 3_000;
 /** Changes come in bursts; one heartbeat tells them all. */
@@ -80,6 +81,8 @@ export class Presence {
       workflowId: workerWorkflowId(identity.fleet, identity.name),
       taskQueue: fleetControlQueue(identity.fleet),
       workflowIdConflictPolicy: 'USE_EXISTING',
+      // A frozen supervisor still has polls out; what they took is handed out again after this instead of 10 s.
+      workflowTaskTimeout: WORKFLOW_TASK_TIMEOUT,
       args: [],
     });
     return this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>

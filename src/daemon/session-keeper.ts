@@ -59,10 +59,13 @@ interface Renewal {
 
 export class SessionKeeper {
   private readonly renewals = new Map<string, Renewal>();
+  private readonly acquiring = new Map<string, Promise<void>>();
   private readonly endings = new Map<string, Promise<void>>();
   /** Leases of released sessions, to be completed when their next renewal would have been due. */
   private readonly finishing = new Map<string, { fate: Exclude<LeaseFate, 'none'>; dueAtMs: number; reason: string }>();
   private readonly attemptWaiters = new Set<() => void>();
+  /** Scratch directories that are being made: an end waits for them, since one made after it would be left for ever. */
+  private readonly preparing = new Map<string, Promise<unknown>>();
 
   constructor(
     private readonly identity: KeeperIdentity,
@@ -80,20 +83,29 @@ export class SessionKeeper {
    * stays open; throws `NoFreeSlot` (retryable) when there is no room.
    */
   async acquire(task: LeaseTask): Promise<void> {
-    const { ports } = this;
     const key = sessionKey(task.request.session, task.runId);
+    // One at a time per session: a poll answer that was lost on the way may come together with its successor.
+    const before = this.acquiring.get(key);
+    const mine = (before ?? Promise.resolve()).then(
+      () => this.acquireNow(key, task),
+      () => this.acquireNow(key, task),
+    );
+    this.acquiring.set(key, mine);
+    try {
+      await mine;
+    } finally {
+      if (this.acquiring.get(key) === mine) this.acquiring.delete(key);
+    }
+  }
+
+  private async acquireNow(key: string, task: LeaseTask): Promise<void> {
+    const { ports } = this;
     await this.makeWayForEpoch(key, task);
     const known = this.table.session(key);
-    if (known?.epoch === task.request.epoch && known.state !== 'releasing') {
-      // The server handed the same lease out again; the grant stands, under the new task token.
-      await this.record(
-        { type: 'session', entry: { ...known, leaseToken: task.leaseToken, state: 'granting' } },
-        'durable',
-      );
-      await this.announce(key);
+    if (known !== undefined) {
+      await this.takeOverLease(known, task);
       return;
     }
-    await this.takeSlot(task.request.capabilities);
     const nowMs = ports.clock.now();
     const entry: SessionEntry = {
       key,
@@ -110,12 +122,12 @@ export class SessionKeeper {
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
     };
-    // In memory before the first await, so that no other task sees the slot free.
-    this.table.apply({ type: 'session', entry });
+    await this.takeSlot(entry);
     try {
       await ports.ledger.append({ type: 'session', entry }, { durable: true });
       // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
       const answer = await ports.temporal.heartbeat(entry.leaseToken);
+      if (!this.holdsLease(entry)) return;
       if (answer !== 'renewed') {
         await this.end(
           key,
@@ -124,45 +136,78 @@ export class SessionKeeper {
         );
         return;
       }
-      await ports.scratch.create(key, { key, epoch: entry.epoch, grantedAtMs: entry.grantedAtMs });
+      await this.prepare(entry);
     } catch (error) {
-      ports.log.warn(
-        { event: 'grant-failed', ...named(entry), reason: messageOf(error) },
-        'A session could not be granted',
-      );
-      await this.end(key, 'it could not be granted', 'none');
-      throw new AtlasError(
-        'NoFreeSlot',
-        `The worker ${this.identity.worker} could not grant a session: ${messageOf(error)}`,
-        { cause: error },
-      );
+      throw await this.failedGrant(entry, error);
     }
-    this.scheduleRenewal(entry);
     await this.announce(key);
+  }
+
+  /** What an acquisition that failed ends with, once nothing of it is left. */
+  private async failedGrant(entry: SessionEntry, error: unknown): Promise<AtlasError> {
+    this.ports.log.warn(
+      { event: 'grant-failed', ...named(entry), reason: messageOf(error) },
+      'A session could not be granted',
+    );
+    if (this.holdsLease(entry)) await this.end(entry.key, 'it could not be granted', 'none');
+    return new AtlasError(
+      'NoFreeSlot',
+      `The worker ${this.identity.worker} could not grant a session: ${messageOf(error)}`,
+      { cause: error },
+    );
   }
 
   /** A session is acquired again with a higher epoch after it was lost; what is left of the older one ends first. */
   private async makeWayForEpoch(key: string, task: LeaseTask): Promise<void> {
-    const older = this.table.session(key);
-    if (older === undefined) return;
-    if (older.epoch > task.request.epoch) {
-      throw new AtlasError(
-        'SessionLost',
-        `The lease ${task.request.epoch} of session ${key} is older than the one held (${older.epoch}).`,
-      );
-    }
-    if (older.epoch < task.request.epoch || older.state === 'releasing') {
+    for (let older = this.table.session(key); older !== undefined; older = this.table.session(key)) {
+      if (older.epoch > task.request.epoch) {
+        throw new AtlasError(
+          'SessionLost',
+          `The lease ${task.request.epoch} of session ${key} is older than the one held (${older.epoch}).`,
+        );
+      }
+      if (older.epoch === task.request.epoch && older.state !== 'releasing') return;
       await this.end(key, 'its owner acquires it again', 'complete');
     }
   }
 
-  private async takeSlot(capabilities: readonly string[]): Promise<void> {
+  /** The server handed a lease out again that is held; the grant stands, under the new task token. */
+  private async takeOverLease(known: SessionEntry, task: LeaseTask): Promise<void> {
+    const entry: SessionEntry = { ...known, leaseToken: task.leaseToken, state: 'granting' };
+    // Not durable: a full disk must not end a session that is held, and an older token is found out at its renewal.
+    await this.record({ type: 'session', entry }, 'buffered');
+    await this.announce(entry.key);
+  }
+
+  /** Scratch space and renewal of a session, unless it has ended or its lease has moved on meanwhile. */
+  private async prepare(entry: SessionEntry): Promise<void> {
+    const { key, epoch, grantedAtMs } = entry;
+    const making = this.ports.scratch.create(key, { key, epoch, grantedAtMs });
+    this.preparing.set(key, making);
+    try {
+      await making;
+    } finally {
+      this.preparing.delete(key);
+    }
+    if (this.holdsLease(entry)) this.scheduleRenewal(entry);
+  }
+
+  /** Whether the session is still held under this lease: it may have ended, or moved on, while an answer was awaited. */
+  private holdsLease(entry: SessionEntry): boolean {
+    const current = this.table.session(entry.key);
+    return current?.leaseToken === entry.leaseToken && current.state !== 'releasing';
+  }
+
+  /** Waits a little for a slot and takes it in memory, where it counts from then on. */
+  private async takeSlot(entry: SessionEntry): Promise<void> {
     const abort = new AbortController();
     const cancelTimer = this.ports.clock.timer(LOCAL_SLOT_WAIT_MS, () => {
       abort.abort();
     });
     try {
-      await this.gate.waitForRoom(capabilities, abort.signal);
+      await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
+        this.table.apply({ type: 'session', entry });
+      });
     } catch {
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {
@@ -237,11 +282,14 @@ export class SessionKeeper {
     const sentAtMs = this.ports.clock.monotonicMs();
     const intervalMs = entry.leaseTtlMs / RENEWALS_PER_TTL;
     try {
-      if (entry.state === 'granting') await this.announce(entry.key);
+      // Before the signal of a grant that is unclear: that one may take longer than the TTL of the lease.
       const answer = await this.ports.temporal.heartbeat(entry.leaseToken);
       renewal.dueAtMs = sentAtMs + intervalMs;
-      const current = this.table.session(entry.key);
-      if (answer === 'renewed' || current?.leaseToken !== entry.leaseToken) return;
+      if (!this.holdsLease(entry)) return;
+      if (answer === 'renewed') {
+        await this.announce(entry.key);
+        return;
+      }
       const reason = answer === 'not-found' ? 'the server no longer knows its lease' : 'its owner cancelled the lease';
       await this.end(entry.key, reason, answer === 'not-found' ? 'none' : 'cancelled');
     } catch (error) {
@@ -328,6 +376,7 @@ export class SessionKeeper {
       for (const attempt of this.table.attemptsOf(key))
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
     }
+    await this.preparing.get(key)?.catch(() => undefined);
     let remove: (() => Promise<void>) | undefined;
     try {
       remove = await ports.scratch.discard(key);
@@ -467,27 +516,31 @@ export class SessionKeeper {
     for (const entry of this.table.sessions()) {
       if (entry.state === 'releasing') {
         await this.end(entry.key, 'it was being released when the daemon stopped', 'complete');
-      } else if (await this.ports.scratch.isIntact(entry.key)) {
+        continue;
+      }
+      const problem = await this.scratchProblem(entry);
+      if (problem === undefined) {
         this.renewals.set(entry.key, { dueAtMs: this.ports.clock.monotonicMs(), inFlight: false });
-        this.ports.log.info({ event: 'resume', ...named(entry) }, 'Session resumed');
-      } else if (entry.state === 'granting') {
-        // The crash came between the ledger and the scratch directory; the owner was not told, and nothing ran.
-        await this.ports.scratch.create(entry.key, {
-          key: entry.key,
-          epoch: entry.epoch,
-          grantedAtMs: entry.grantedAtMs,
-        });
-        this.renewals.set(entry.key, { dueAtMs: this.ports.clock.monotonicMs(), inFlight: false });
-        this.ports.log.info({ event: 'resume', ...named(entry) }, 'Session resumed while it was being granted');
+        this.ports.log.info({ event: 'resume', ...named(entry), state: entry.state }, 'Session resumed');
       } else {
-        this.ports.log.warn(
-          { event: 'loss', ...named(entry), reason: 'its scratch directory is gone' },
-          'Session lost',
-        );
-        await this.end(entry.key, 'The scratch directory of the session is gone from the worker.', 'fail');
+        this.ports.log.warn({ event: 'loss', ...named(entry), reason: problem }, 'Session lost');
+        await this.end(entry.key, problem, 'fail');
       }
     }
     await this.tick();
+  }
+
+  /** Why a session can not go on after a restart, if so; as a sentence for its owner. */
+  private async scratchProblem({ key, epoch, grantedAtMs, state }: SessionEntry): Promise<string | undefined> {
+    try {
+      if (await this.ports.scratch.isIntact(key)) return undefined;
+      if (state !== 'granting') return 'The scratch directory of the session is gone from the worker.';
+      // The crash came between the ledger and the scratch directory; the owner was not told, and nothing ran.
+      await this.ports.scratch.create(key, { key, epoch, grantedAtMs });
+      return undefined;
+    } catch (error) {
+      return `The scratch directory of the session can not be used: ${messageOf(error)}`;
+    }
   }
 
   snapshot(): SessionSnapshot[] {

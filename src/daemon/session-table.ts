@@ -39,7 +39,14 @@ export interface AttemptEntry {
   readonly startedAtMs: number;
 }
 
+/** Whose ledger it is: the instance of the worker and the directory it was written in. */
+export interface LedgerOwner {
+  readonly instance: string;
+  readonly directoryId: string;
+}
+
 export type LedgerRecord =
+  | { readonly type: 'instance'; readonly owner: LedgerOwner }
   | { readonly type: 'session'; readonly entry: SessionEntry }
   | { readonly type: 'session-state'; readonly key: string; readonly state: SessionEntry['state'] }
   | { readonly type: 'session-gone'; readonly key: string }
@@ -51,6 +58,7 @@ export class SessionTable {
   private readonly sessionsByKey = new Map<string, SessionEntry>();
   private readonly attemptsById = new Map<string, AttemptEntry>();
   private executorProcess: ProcessIdentity | null = null;
+  private ledgerOwner: LedgerOwner | null = null;
 
   static replay(records: readonly LedgerRecord[]): SessionTable {
     const table = new SessionTable();
@@ -60,6 +68,9 @@ export class SessionTable {
 
   apply(record: LedgerRecord): void {
     switch (record.type) {
+      case 'instance':
+        this.ledgerOwner = record.owner;
+        break;
       case 'session':
         this.sessionsByKey.set(record.entry.key, record.entry);
         break;
@@ -86,10 +97,16 @@ export class SessionTable {
   /** The fewest records that lead to the same table; what a compacted ledger holds. */
   records(): LedgerRecord[] {
     return [
+      ...(this.ledgerOwner === null ? [] : [{ type: 'instance', owner: this.ledgerOwner } as const]),
       { type: 'executor', process: this.executorProcess },
       ...this.sessions().map((entry) => ({ type: 'session', entry }) as const),
       ...this.attempts().map((entry) => ({ type: 'attempt', entry }) as const),
     ];
+  }
+
+  /** Null for a ledger without sessions yet. */
+  owner(): LedgerOwner | null {
+    return this.ledgerOwner;
   }
 
   session(key: string): SessionEntry | undefined {

@@ -35,7 +35,8 @@ export function hasRoom(
 
 interface Waiter {
   readonly capabilities: readonly string[];
-  readonly countTasks: boolean;
+  /** Whether it waits for a poll, which counts the tasks already taken, or for a slot. */
+  readonly forPoll: boolean;
   readonly admit: () => void;
 }
 
@@ -61,23 +62,38 @@ export class SlotGate {
 
   /** To be called whenever a session ends. */
   changed(): void {
-    for (const waiter of [...this.waiters]) {
-      if (this.admits(waiter.capabilities, waiter.countTasks)) {
-        this.waiters.delete(waiter);
-        waiter.admit();
-      }
+    // From the start again after each: who is admitted takes room from the next, or makes some by filling two reserves.
+    for (let next = this.admittedWaiter(); next !== undefined; next = this.admittedWaiter()) {
+      this.waiters.delete(next);
+      next.admit();
     }
   }
 
-  /** Whether a session that asks for this may be granted now. */
-  admits(capabilities: readonly string[], countTasks = false): boolean {
-    return !this.closed && hasRoom(this.rules, this.held(), capabilities, countTasks ? this.tasksTaken : 0);
+  private admittedWaiter(): Waiter | undefined {
+    for (const waiter of this.waiters) if (this.admits(waiter.capabilities, waiter.forPoll)) return waiter;
+    return undefined;
   }
 
-  /** Resolves when there is room; rejects when the signal aborts. Forgets the waiter in both cases. */
-  async waitForRoom(capabilities: readonly string[], signal: AbortSignal, countTasks = false): Promise<void> {
+  private admits(capabilities: readonly string[], forPoll: boolean): boolean {
+    return !this.closed && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
+  }
+
+  /**
+   * Calls `take` as soon as there is room; rejects when the signal aborts before. `take` must make the session held, and
+   * is called in the very turn in which the room was seen: between a promise's resolution and its continuation another
+   * waiter would see the same slot free.
+   */
+  async takeSlot(capabilities: readonly string[], signal: AbortSignal, take: () => void): Promise<void> {
+    await this.whenAdmitted(capabilities, signal, false, take);
+  }
+
+  private async whenAdmitted(
+    capabilities: readonly string[],
+    signal: AbortSignal,
+    forPoll: boolean,
+    admitted: () => void,
+  ): Promise<void> {
     signal.throwIfAborted();
-    if (this.admits(capabilities, countTasks)) return;
     await new Promise<void>((resolve, reject) => {
       const onAbort = () => {
         this.waiters.delete(waiter);
@@ -85,14 +101,16 @@ export class SlotGate {
       };
       const waiter: Waiter = {
         capabilities,
-        countTasks,
+        forPoll,
         admit: () => {
           signal.removeEventListener('abort', onAbort);
+          admitted();
           resolve();
         },
       };
-      this.waiters.add(waiter);
       signal.addEventListener('abort', onAbort, { once: true });
+      this.waiters.add(waiter);
+      this.changed();
     });
   }
 
@@ -101,7 +119,7 @@ export class SlotGate {
     return {
       type: 'custom',
       reserveSlot: async (_, signal) => {
-        await this.waitForRoom(capabilities, signal, true);
+        await this.whenAdmitted(capabilities, signal, true, () => undefined);
         return { used: false } satisfies Permit;
       },
       tryReserveSlot: () => null,

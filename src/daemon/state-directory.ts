@@ -271,9 +271,14 @@ function parseQueueFile(text: string): QueueFile | undefined {
 
 function isCopy(stored: QueueFile, machineId: string, directoryId: string): boolean {
   if (stored.machineId !== '' && machineId !== '' && stored.machineId !== machineId) return true;
-  const [storedInode, storedBirth] = stored.directoryId.split('.');
+  return !isSameDirectory(stored.directoryId, directoryId);
+}
+
+/** Whether two directory ids are of one directory, as far as the file system can tell. */
+export function isSameDirectory(storedId: string, directoryId: string): boolean {
+  const [storedInode, storedBirth] = storedId.split('.');
   const [inode, birth] = directoryId.split('.');
-  return storedInode !== inode || (storedBirth !== '0' && birth !== '0' && storedBirth !== birth);
+  return storedInode === inode && (storedBirth === '0' || birth === '0' || storedBirth === birth);
 }
 
 /** Inode and time of birth: a moved directory keeps both, a copy has neither. */

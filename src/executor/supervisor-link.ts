@@ -72,7 +72,8 @@ export class SupervisorLink {
           response.on('end', () => {
             const status = response.statusCode ?? 0;
             const text = Buffer.concat(chunks).toString('utf8');
-            if (status >= 500 || status === 404)
+            // 409 is a refusal with a code; anything else that is no success is a fault of one of the two.
+            if (status >= 400 && status !== 409)
               reject(new AtlasError('ExecutorFailed', `The supervisor answered ${status} to ${path}.`));
             else resolve({ status, body: text === '' ? undefined : JSON.parse(text) });
           });

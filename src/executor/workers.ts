@@ -21,6 +21,8 @@ import { throwingFailures } from './failures.js';
 const STICKY_TIMEOUT = '2s';
 /** Pinned activities at once; their number is bounded by the sessions, so this only guards against runaway fan-out. */
 const MAX_PINNED = 200;
+/** How often the progress of a pinned activity reaches the server at most; a heartbeat costs it some milliseconds. */
+const PROGRESS_INTERVAL = '1s';
 /** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
 const FORCE_STOP_EXTRA_MS = 5_000;
 const MAX_CACHED_WORKFLOWS = 200;
@@ -77,6 +79,9 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       ...common,
       taskQueue: settings.queue,
       maxConcurrentActivityTaskExecutions: MAX_PINNED,
+      // Core would hold reports back for most of the heartbeat timeout, and whoever watches would see nothing move.
+      maxHeartbeatThrottleInterval: PROGRESS_INTERVAL,
+      defaultHeartbeatThrottleInterval: PROGRESS_INTERVAL,
       interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
     }),
   ]);

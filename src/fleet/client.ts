@@ -161,7 +161,7 @@ export class FleetClient {
     const snapshot = live ?? memo.lastSnapshot ?? null;
     const heartbeatAtMs =
       live === null ? (snapshot?.sentAtMs ?? null) : (milliseconds(pending?.lastHeartbeatTime) ?? live.sentAtMs);
-    const heartbeatAgeMs = heartbeatAtMs === null ? null : Math.max(0, Date.now() - heartbeatAtMs);
+    const heartbeatAgeMs = heartbeatAtMs === null ? null : Math.max(0, Math.round(Date.now() - heartbeatAtMs));
     const { state, reason } = liveness(memo, pending !== undefined, live, heartbeatAgeMs);
     const { identity } = memo;
     return {

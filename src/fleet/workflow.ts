@@ -69,7 +69,7 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
       return { replaced: previous !== undefined && previous.instance !== identity.instance };
     },
     {
-      validator: (identity) => {
+      validator: (identity: WorkerIdentity) => {
         if (memo === undefined || memo.state !== 'ready') return;
         const holder = memo.identity;
         if (holder.instance === identity.instance && holder.machineId === identity.machineId) return;

@@ -197,11 +197,12 @@ export interface TemporalClient {
 export async function connectClient(profile: ConnectionProfile, options: ConnectOptions = {}): Promise<TemporalClient> {
   const timeoutMs = options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
   const deadlineMs = Date.now() + timeoutMs;
-  const { Client, Connection } = await import('@temporalio/client');
+  const { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } = await import('@temporalio/client');
   const connection = Connection.lazy({
     ...sharedOptions(profile),
     connectTimeout: timeoutMs,
     channelArgs: channelArgs(),
+    interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), endAfterClose],
   });
   const close = (): Promise<void> => connection.close();
   try {
@@ -223,6 +224,35 @@ export async function connectClient(profile: ConnectionProfile, options: Connect
   });
   return { client, connection, profile, close };
 }
+
+type Interceptor = NonNullable<ConnectionOptions['interceptors']>[number];
+
+const GRPC_CANCELLED = 1;
+
+/**
+ * The client's retry of a call comes from a timer. When the connection has been closed meanwhile, gRPC throws there,
+ * where nobody can catch it, and the process ends. Such a call is cancelled instead. Has to be the innermost one.
+ */
+const endAfterClose: Interceptor = (options, nextCall) => {
+  try {
+    return nextCall(options) as ReturnType<Interceptor>;
+  } catch (error) {
+    const details = error instanceof Error ? error.message : String(error);
+    const nothing = (): undefined => undefined;
+    const cancelled: Pick<ReturnType<Interceptor>, keyof ReturnType<Interceptor>> = {
+      start: (metadata, listener) =>
+        void setImmediate(() => listener?.onReceiveStatus?.({ code: GRPC_CANCELLED, details, metadata })),
+      cancelWithStatus: nothing,
+      getPeer: () => '',
+      sendMessage: nothing,
+      sendMessageWithContext: nothing,
+      startRead: nothing,
+      halfClose: nothing,
+      getAuthContext: () => null,
+    };
+    return cancelled as ReturnType<Interceptor>;
+  }
+};
 
 /** What both kinds of connection take. */
 function sharedOptions(profile: ConnectionProfile): Pick<ConnectionOptions, 'address' | 'tls' | 'metadata'> & {

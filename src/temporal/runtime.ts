@@ -73,7 +73,7 @@ function describe(meta: LogMetadata | undefined): object {
   return {
     ...Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined)),
     ...extra,
-    ...(error === undefined ? {} : { error: error instanceof Error ? error.message : String(error) }),
+    ...(error === undefined ? {} : { error: error instanceof Error ? error.message : JSON.stringify(error) }),
   };
 }
 

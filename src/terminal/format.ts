@@ -22,7 +22,7 @@ const DAY_MS = 24 * HOUR_MS;
 export function formatDuration(durationMs: number): string {
   const ms = Math.max(0, durationMs);
   if (ms < 9_950) return `${(Math.round(ms / 100) / 10).toFixed(1)}s`;
-  if (Math.round(ms / SECOND_MS) < 60) return `${Math.round(ms / SECOND_MS)}s`;
+  if (ms < MINUTE_MS) return `${Math.min(59, Math.round(ms / SECOND_MS))}s`;
   if (ms < HOUR_MS) return twoUnits(ms, MINUTE_MS, 'm', SECOND_MS, 's');
   if (ms < DAY_MS) return twoUnits(ms, HOUR_MS, 'h', MINUTE_MS, 'm');
   return twoUnits(ms, DAY_MS, 'd', HOUR_MS, 'h');

@@ -12,6 +12,8 @@ export const JSON_VERSION = 1;
 export interface RecordView<Row> {
   /** The key of the list in the JSON document: `workers`. */
   readonly key: string;
+  /** The key of the record in a line of JSON: `worker`. Records have fields of their own named `version`. */
+  readonly itemKey: string;
   readonly columns: readonly Column<Row>[];
   /** What `-o name` prints: the word that other commands accept. */
   readonly name: (row: Row) => string;
@@ -40,7 +42,7 @@ function formatRecords<Row extends object>(
     case 'json':
       return `${JSON.stringify({ version: JSON_VERSION, [view.key]: rows }, null, 2)}\n`;
     case 'jsonl':
-      return rows.map((row) => `${JSON.stringify({ version: JSON_VERSION, ...row })}\n`).join('');
+      return rows.map((row) => `${JSON.stringify({ version: JSON_VERSION, [view.itemKey]: row })}\n`).join('');
     case 'name':
       return rows.map((row) => `${view.name(row)}\n`).join('');
     case 'table':

@@ -62,7 +62,9 @@ export function progressText(progress: Progress): string {
 /** What there is to say beside the state of a stage. */
 export function stageDetail(stage: StageView, nowMs: number): string {
   const parts: string[] = [];
-  if (stage.state === 'running' && stage.progress !== undefined) parts.push(progressText(stage.progress));
+  // "0 of 0" is what a step reports before it knows how much there is.
+  if (stage.state === 'running' && stage.progress !== undefined && stage.progress.total !== 0)
+    parts.push(progressText(stage.progress));
   if (stage.state === 'running' && stage.attempt > 1) {
     const reason =
       stage.lastFailure === undefined ? '' : ` after: ${plainText(stage.lastFailure.replace(/\s+/g, ' '))}`;

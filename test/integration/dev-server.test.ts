@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, inject, it, onTestFinished } from 'vitest';
 import { connectClient, isUnavailable, plainProfile } from '../../src/temporal/connect.js';
@@ -147,6 +148,19 @@ describe('a connection', () => {
       code: 'ServerRefused',
       message: expect.stringContaining('"nope"') as string,
     });
+  });
+
+  it('may be closed while a call is being tried again', async () => {
+    const server = await startPrivateServer();
+    const { client, close } = await connectClient(plainProfile(server.address));
+    await server.stop();
+    const calls = [1, 2, 3].map((number) => client.workflow.getHandle(`w${number}`).describe());
+    const settled = Promise.allSettled(calls);
+    // The first attempts have failed by now and the next ones wait for their timers.
+    await sleep(300);
+    await close();
+    // An error thrown by a timer would fail the run as unhandled.
+    for (const call of await settled) expect(call.status).toBe('rejected');
   });
 
   it('sees the end of the server as an outage, and comes back to its successor', async () => {

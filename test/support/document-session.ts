@@ -6,13 +6,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MockActivityEnvironment } from '@temporalio/testing';
-import { DefaultLogger, Runtime } from '@temporalio/worker';
+import { DefaultLogger } from '@temporalio/worker';
 import { provide } from '../../src/activity/provider.js';
 import type { CurrentSession, CurrentWorker } from '../../src/activity/index.js';
 import type { Progress } from '../../src/contract/progress.js';
 
 // A failure of an activity is what most of these tests are about; its log would drown everything else.
-Runtime.install({ logger: new DefaultLogger('ERROR') });
+const logger = new DefaultLogger('ERROR');
 
 export interface TestSession {
   readonly directory: string;
@@ -51,7 +51,7 @@ export async function openSession(): Promise<TestSession> {
   };
   const reports: Progress[] = [];
   const environment = (): MockActivityEnvironment => {
-    const mock = new MockActivityEnvironment();
+    const mock = new MockActivityEnvironment({}, { logger });
     mock.on('heartbeat', (report: Progress) => {
       reports.push(report);
       test.onReport(report);

@@ -11,7 +11,7 @@ import {
   type ArtifactsReference,
   type DeliverRequest,
 } from '../../contract/document.js';
-import { AtlasError, findErrorCode } from '../../contract/errors.js';
+import { AtlasError, findError } from '../../contract/errors.js';
 import { reasonOf } from '../report-error.js';
 import type { TransferServer } from './transfer-server.js';
 import { resultThroughOutages } from './watch-run.js';
@@ -97,12 +97,10 @@ export async function fetchArtifacts(options: FetchOptions): Promise<void> {
   });
   const end = await resultThroughOutages(client, handle, options.signal);
   if (end.kind === 'failed') {
-    if (findErrorCode(end.error) === 'ArtifactsGone') {
-      throw new AtlasError(
-        'ArtifactsGone',
-        `The artifacts of ${options.workflowId} are no longer on ${artifacts.worker}.`,
-        { cause: end.error },
-      );
+    const found = findError(end.error);
+    // The worker's own words: it tells artifacts that were deleted from a worker that is away.
+    if (found?.code === 'ArtifactsGone') {
+      throw new AtlasError('ArtifactsGone', found.message, { cause: end.error, next: found.next });
     }
     throw new AtlasError(
       'DeliveryFailed',

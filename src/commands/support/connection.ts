@@ -22,7 +22,7 @@ export const CONNECTION_OPTIONS: readonly OptionSpec[] = [
   },
   {
     flags: '--fleet <name>',
-    description: 'the fleet to look at',
+    description: 'the fleet of workers',
     env: 'ATLAS_FLEET',
     default: DEFAULT_FLEET,
     parse: (text) => checkName('fleet', text),

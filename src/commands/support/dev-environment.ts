@@ -24,7 +24,11 @@ const KEPT_OUTPUT_LINES = 30;
 const ATLASD = fileURLToPath(new URL('../../../bin/atlasd.js', import.meta.url));
 
 /** A line of the worker's log. */
-export type WorkerLogLine = Readonly<Record<string, unknown>> & { readonly event?: string; readonly msg?: string };
+export type WorkerLogLine = Readonly<Record<string, unknown>> & {
+  readonly event?: string;
+  readonly level?: string;
+  readonly msg?: string;
+};
 
 export type DevStep =
   DevServerStep | { readonly step: 'worker'; readonly state: 'trying' | 'done'; readonly detail: string };
@@ -224,7 +228,7 @@ function readLog(child: GuardedProcess, onLine: ((line: WorkerLogLine) => void) 
     const take = (text: string): void => {
       if (text.trim() === '') return;
       const line = parseLine(text);
-      tail.push(line === undefined ? text : `${String(line['level'] ?? '')} ${line.msg ?? ''}`.trim());
+      tail.push(line === undefined ? text : `${line.level ?? ''} ${line.msg ?? ''}`.trim());
       tail.splice(0, Math.max(0, tail.length - KEPT_OUTPUT_LINES));
       if (line === undefined) return;
       if (line.event === 'worker-ready') resolveReady(line);

@@ -21,11 +21,11 @@ export async function listFleet<Row extends object>(
   parsed: ParsedCommand,
   list: FleetList<Row>,
 ): Promise<ExitCode> {
-  const { client, close } = await openConnection(context.env, parsed);
+  const connection = await openConnection(context.env, parsed);
   try {
-    return await printList(context, parsed, list, new FleetClient(client, { fleet: fleetOf(parsed) }));
+    return await printList(context, parsed, list, new FleetClient(connection.client, { fleet: fleetOf(parsed) }));
   } finally {
-    await close();
+    await connection.close();
   }
 }
 

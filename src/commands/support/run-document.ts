@@ -20,7 +20,7 @@ import { AtlasError, findError } from '../../contract/errors.js';
 import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
 import { capabilityLabel } from '../../contract/names.js';
 import { isUnavailable } from '../../temporal/connect.js';
-import { count, formatBytes, plainLines, plainText, wrapLines } from '../../terminal/format.js';
+import { count, formatBytes, formatDuration, plainLines, plainText, wrapLines } from '../../terminal/format.js';
 import { JSON_VERSION } from '../../terminal/records.js';
 import { currentStage, stageLabel } from '../../terminal/run-view.js';
 import { styleFor, terminalWidth } from '../../terminal/style.js';
@@ -101,8 +101,9 @@ async function startRun(context: CommandContext, parsed: ParsedCommand, input: s
     closers.push(() => folder.removeIfEmpty());
     const isDev = parsed.options['dev'] === true;
     const dev = isDev ? await openDevConnection(context, parsed, closers) : undefined;
-    const { client, close } = dev ?? (await openConnection(context.env, parsed));
-    closers.push(close);
+    const connection = dev ?? (await openConnection(context.env, parsed));
+    const { client } = connection;
+    closers.push(() => connection.close());
     const server = await startTransferServer({
       address: serveAddressOf(parsed),
       outputDirectory: folder.path,
@@ -154,8 +155,8 @@ async function openDevConnection(
     },
   });
   closers.push(() => environment.stop());
-  const { client, close } = await connectClient(plainProfile(environment.address, environment.namespace));
-  return { client, close, failed: environment.failed };
+  const connection = await connectClient(plainProfile(environment.address, environment.namespace));
+  return { client: connection.client, close: () => connection.close(), failed: environment.failed };
 }
 
 function requestOf(parsed: ParsedCommand, source: PreparedSource, server: TransferServer): DocumentRequest {
@@ -217,8 +218,9 @@ async function startWorkflow(
 // Attaching ----------------------------------------------------------------------------------------------------------
 
 async function attachToRun(context: CommandContext, parsed: ParsedCommand, workflowId: string): Promise<ExitCode> {
-  const { client, close } = await openConnection(context.env, parsed);
-  const closers: (() => Promise<unknown>)[] = [close];
+  const connection = await openConnection(context.env, parsed);
+  const { client } = connection;
+  const closers: (() => Promise<unknown>)[] = [() => connection.close()];
   try {
     const handle = client.workflow.getHandle(workflowId);
     const { documentName, startedAtMs, isRunning } = await describeRun(handle, workflowId);
@@ -342,7 +344,7 @@ async function followRun(run: Following): Promise<ExitCode> {
   } finally {
     await display.end();
   }
-  await printResult(run, end.result, Date.now() - run.startedAtMs);
+  await printResult(run, end.result, run.isRunning ? Date.now() - run.startedAtMs : null);
   return EXIT.done;
 }
 
@@ -368,7 +370,7 @@ function waitHint(parsed: ParsedCommand, kind: Following['kind']): string {
 class WaitLimit {
   readonly signal: AbortSignal;
   /** Why the servers of `--dev` ended. */
-  failure: unknown;
+  failure: Error | undefined;
   readonly #timeout = new AbortController();
   readonly #dead = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
@@ -377,7 +379,7 @@ class WaitLimit {
     this.signal = AbortSignal.any([interrupt, this.#timeout.signal, this.#dead.signal]);
     if (typeof timeoutMs === 'number') this.#timer = setTimeout(() => this.#timeout.abort(), timeoutMs);
     failed?.catch((error: unknown) => {
-      this.failure = error;
+      this.failure = error instanceof Error ? error : new Error(String(error));
       this.#dead.abort();
     });
   }
@@ -479,7 +481,8 @@ async function bringArtifacts(run: Following, result: DocumentResult, display: R
 
 // Printing -----------------------------------------------------------------------------------------------------------
 
-async function printResult(run: Following, result: DocumentResult, durationMs: number): Promise<void> {
+/** `durationMs` is null for a run that had ended before this command looked. */
+async function printResult(run: Following, result: DocumentResult, durationMs: number | null): Promise<void> {
   const { context, parsed, folder, handle, server } = run;
   const summary = await readSummary(folder.path);
   if (isJson(parsed)) {
@@ -509,9 +512,12 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
   const nameWidth = Math.max(...result.artifacts.files.map(({ name }) => name.length));
   const lines = [
     '',
-    style.bold(`${plainText(result.name)}: ${describePages(result)}`),
+    style.bold(
+      `Done${durationMs === null ? '' : ` in ${formatDuration(durationMs)}`} on ${plainText(result.artifacts.worker)}${describeRedo(result)}`,
+    ),
     '',
-    ...(summary === null ? [] : [wrapLines(plainLines(summary).trim(), width), '']),
+    wrapLines(plainLines(summary ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(), width),
+    '',
     style.bold(`Artifacts in ${plainText(shownFolder)}`),
     ...result.artifacts.files.map(
       ({ name, bytes }) => `  ${name.padEnd(nameWidth)}  ${formatBytes(bytes).padStart(9)}`,
@@ -522,16 +528,8 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
   context.stdout.write(`${lines.join('\n')}\n`);
 }
 
-function describePages({ pages, engine, bytes, sessionAttempts }: DocumentResult): string {
-  const parts = [
-    pages.text > 0 ? `${pages.text} from the text layer` : undefined,
-    pages.ocr > 0
-      ? `${pages.ocr} with OCR${engine === 'npm' ? ' (tesseract.js)' : engine === 'native' ? ' (tesseract)' : ''}`
-      : undefined,
-    pages.failed > 0 ? `${pages.failed} not readable` : undefined,
-  ].filter((part) => part !== undefined);
-  const redone = sessionAttempts > 1 ? `; done ${sessionAttempts} times, since a worker was lost` : '';
-  return `${formatBytes(bytes)}, ${count(pages.total, 'page')} (${parts.join(', ')})${redone}`;
+function describeRedo({ sessionAttempts }: DocumentResult): string {
+  return sessionAttempts > 1 ? `, begun ${sessionAttempts} times since a worker was lost` : '';
 }
 
 /** Commands that work as they stand: with the same connection, or, after `--dev`, with a server that has to be started. */

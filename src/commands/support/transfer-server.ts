@@ -157,23 +157,30 @@ export async function startTransferServer(options: TransferServerOptions): Promi
       refuse(request, response, 413, 'the artifacts are over the limit');
       return;
     }
+    const outcome = await store(name, request, announced, limit);
+    // Answered only now that no partial file is left: who reads the answer may look at the folder.
+    if (outcome === 'too large') refuse(request, response, 413, 'the artifacts are over the limit');
+    else if (outcome === 'other hash') answer(response, 422, 'the bytes that arrived do not have the announced hash');
+    else answer(response, 201, 'stored');
+  }
+
+  async function store(
+    name: string,
+    request: IncomingMessage,
+    sha256: string,
+    limitBytes: number,
+  ): Promise<'stored' | 'too large' | 'other hash'> {
     // In the same folder, so that the rename is atomic; the random part keeps two attempts at one name apart.
     const temporary = join(options.outputDirectory, `.${name}.${randomBytes(6).toString('hex')}.part`);
     try {
-      const written = await writeBody(request, temporary, limit);
-      if (written === 'too large') {
-        refuse(request, response, 413, 'the artifacts are over the limit');
-        return;
-      }
-      if (written.sha256 !== announced) {
-        answer(response, 422, 'the bytes that arrived do not have the announced hash');
-        return;
-      }
+      const written = await writeBody(request, temporary, limitBytes);
+      if (written === 'too large') return 'too large';
+      if (written.sha256 !== sha256) return 'other hash';
       await rename(temporary, join(options.outputDirectory, name));
       state.artifactBytes += written.bytes - (received.get(name)?.bytes ?? 0);
       received.set(name, written);
       options.onActivity?.();
-      answer(response, 201, 'stored');
+      return 'stored';
     } finally {
       await rm(temporary, { force: true });
     }

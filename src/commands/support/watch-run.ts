@@ -119,7 +119,7 @@ async function look({ client, handle, fleet, signal }: WatchOptions): Promise<Se
 type RawPending = NonNullable<Awaited<ReturnType<WorkflowHandle['describe']>>['raw']['pendingActivities']>[number];
 
 /** Temporal's PENDING_ACTIVITY_STATE_SCHEDULED: no worker has the activity. */
-const STATE_SCHEDULED = 1;
+const STATE_SCHEDULED: number = 1;
 
 function readPending(client: Client, fleet: string, raw: RawPending): PendingActivity {
   const progress = readProgress(client, raw);
@@ -128,7 +128,7 @@ function readPending(client: Client, fleet: string, raw: RawPending): PendingAct
   return {
     activityId: raw.activityId ?? '',
     activityType: raw.activityType?.name ?? '',
-    started: raw.state !== STATE_SCHEDULED,
+    started: Number(raw.state) !== STATE_SCHEDULED,
     attempt: Math.max(1, raw.attempt ?? 1),
     ...(progress === undefined ? {} : { progress }),
     ...(lastFailure === undefined || lastFailure === null || lastFailure === '' ? {} : { lastFailure }),

@@ -50,17 +50,17 @@ export async function downloadDocument(source: DocumentSource): Promise<Download
     const target = join(session.scratchDirectory, DOCUMENT);
     const notesPath = join(session.scratchDirectory, DOCUMENT_NOTES);
     const key = sourceKey(source);
+    const name = nameOf(source);
+    const { inspectPdf } = await import('./inspect.js');
     const earlier = await downloadNotes(notesPath);
     if (earlier?.source === key && (await sizeOf(target)) === earlier.bytes) {
+      await inspectPdf(target, name, session.signal);
       progress({ done: earlier.bytes, total: earlier.bytes, unit: 'bytes', note: 'already here' });
       return { name: earlier.name, bytes: earlier.bytes, sha256: earlier.sha256 };
     }
     const begunAt = performance.now();
     const report = reporter('bytes');
     const fetched = await fetchSource(source, target, session.signal, settings, report);
-    const name = nameOf(source);
-    const { inspectPdf } = await import('./inspect.js');
-    await inspectPdf(target, name, session.signal);
     const notes: DownloadNotes = {
       name,
       bytes: fetched.bytes,
@@ -70,7 +70,9 @@ export async function downloadDocument(source: DocumentSource): Promise<Download
       ms: Math.round(performance.now() - begunAt),
       resumedBytes: fetched.resumedBytes,
     };
+    // Before the inspection, which an attempt may not survive: the bytes are here and need not come again.
     await writeFileAtomic(notesPath, JSON.stringify(notes));
+    await inspectPdf(target, name, session.signal);
     progress({ done: fetched.bytes, total: fetched.bytes, unit: 'bytes' });
     return { name, bytes: fetched.bytes, sha256: fetched.sha256 };
   });

@@ -141,7 +141,7 @@ export function stem(word: string): string {
   if (word.length < 4 || !/^[a-z']+$/.test(word)) return word;
   let cut = word.replace(/'s?$/, '');
   if (/(ss|us|is)$/.test(cut)) return cut;
-  if (cut.endsWith('ies') && cut.length > 4) return `${cut.slice(0, -3)}y`;
+  if (cut.endsWith('ies') && cut.length > 4) return `${cut.slice(0, -3)}i`;
   if (/(ch|sh|x|z|ss)es$/.test(cut)) cut = cut.slice(0, -2);
   else if (cut.endsWith('s')) cut = cut.slice(0, -1);
   for (const ending of [

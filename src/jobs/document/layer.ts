@@ -75,7 +75,7 @@ function tidy(text: string): string {
     text
       .replace(/\r\n?/g, '\n')
       // The control characters that are left carry nothing, and some would act on a terminal.
-      // eslint-disable-next-line no-control-regex
+
       .replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F\uFFFE\uFFFF]/g, '')
       .replace(/[ \t]+\n/g, '\n')
       .replace(/\n{3,}/g, '\n\n')

@@ -106,11 +106,9 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
     async recognize(image: PageImage): Promise<Recognized> {
       const { stdout } = await runTool({
         command: 'tesseract',
-        args: [
-          ...['stdin', 'stdout', '-l', language, '--psm', pageSegmentation],
-          // PGM carries no resolution, and a guessed one costs accuracy.
-          ...['--dpi', String(Math.max(70, Math.round(image.dpi))), 'tsv'],
-        ],
+        // No --dpi: PGM carries no resolution, and what tesseract estimates from the text served it a little better on
+        // two of four pages than the true one, and the same on the others.
+        args: ['stdin', 'stdout', '-l', language, '--psm', pageSegmentation, 'tsv'],
         input: image.pgm,
         timeoutMs: OCR_PAGE_MS,
         maxOutputBytes: MAX_TSV_BYTES,

@@ -131,6 +131,9 @@ async function startEngine(language: string, langPath: string): Promise<Engine> 
   const thread = (worker as Tesseract.Worker & { readonly worker: NodeWorker }).worker;
   thread.on('error', (error) => fail(new Error(`tesseract.js failed: ${error.message}`)));
   thread.on('exit', () => fail(new Error('tesseract.js ended')));
+  // Its default takes a page for one block of text and reads straight across columns.
+  const automatic = worker.setParameters({ tessedit_pageseg_mode: tesseract.PSM.AUTO });
+  await within(Promise.race([automatic, broken]), START_MS, 'tesseract.js did not start');
   return {
     async recognize(pgm, signal) {
       const work = Promise.race([worker.recognize(Buffer.from(pgm.buffer, pgm.byteOffset, pgm.byteLength)), broken]);

@@ -11,10 +11,6 @@ export interface Recognized {
   readonly confidence: number;
 }
 
-export interface OcrPage {
-  readonly image: PageImage;
-}
-
 /** An engine. Each call is bounded in time, and ends with the signal that the engine was opened with. */
 export interface Ocr {
   readonly engine: 'native' | 'npm';

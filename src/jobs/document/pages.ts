@@ -115,30 +115,39 @@ interface OcrTask {
 async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): Promise<PageRecord> {
   const { ocr, reader, signal } = options;
   const { page, facts, why } = task;
-  const begunAt = performance.now();
+  // The time spent on the page, without the time it waited for a lane.
+  let spentMs = 0;
+  const timed = async <T>(work: () => Promise<T>): Promise<T> => {
+    const begunAt = performance.now();
+    try {
+      return await work();
+    } finally {
+      spentMs += performance.now() - begunAt;
+    }
+  };
   const wanted = pixelSize(facts, options.dpi, MAX_PIXELS);
   try {
     let renderer = 'engine';
-    let image: PageImage | null = (await ocr.render?.(page, wanted)) ?? null;
+    let image: PageImage | null = (await timed(async () => await ocr.render?.(page, wanted))) ?? null;
     if (image === null) {
       renderer = 'pdfium';
-      image = await reader.render(page, options.dpi, MAX_PIXELS);
+      image = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
     }
-    let seen = await lanes.run(() => ocr.recognize(image));
+    let seen = await lanes.run(() => timed(() => ocr.recognize(image)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
-      const again = await reader.render(page, options.dpi, MAX_PIXELS);
-      seen = await lanes.run(() => ocr.recognize(again));
+      const again = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
+      seen = await lanes.run(() => timed(() => ocr.recognize(again)));
     }
-    const ms = Math.round(performance.now() - begunAt);
+    const ms = Math.round(spentMs);
     const reduced = wanted.dpi < options.dpi ? { dpi: Math.round(wanted.dpi) } : {};
     return { page, ...chooseText(task, seen), ms, renderer: rendererName(ocr, renderer), ...reduced };
   } catch (error) {
     signal.throwIfAborted();
     // A failure of the catalogue is not about this page.
     if (isFailure(error)) throw error;
-    return failedPage(page, why, error, Math.round(performance.now() - begunAt));
+    return failedPage(page, why, error, Math.round(spentMs));
   }
 }
 

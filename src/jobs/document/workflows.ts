@@ -50,10 +50,9 @@ export async function processDocument(request: DocumentRequest): Promise<Documen
       await summarizeDocument({ document, sentences: request.summarySentences ?? DEFAULT_SUMMARY_SENTENCES });
       const delivery = await deliverDocument(request.deliverTo === undefined ? {} : { deliverTo: request.deliverTo });
 
-      const { total, text, ocr, failed } = extracted.pages;
       return {
         ...document,
-        pages: { total, text, ocr, failed },
+        pages: extracted.pages,
         engine: extracted.engine,
         ...delivery,
         sessionAttempts: session.attempt,

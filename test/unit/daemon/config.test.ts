@@ -14,7 +14,7 @@ interface Given {
 }
 
 function load(given: Given = {}): Config {
-  const files = { ...(given.toml === undefined ? {} : { [FILE]: given.toml }), ...given.files };
+  const files: Record<string, string> = { ...(given.toml === undefined ? {} : { [FILE]: given.toml }), ...given.files };
   return loadConfig({
     flags: given.flags ?? {},
     env: { HOME: '/home/a', PATH: '/bin', ...given.env },

@@ -1,4 +1,4 @@
-import { lookup } from 'node:dns';
+import type { lookup } from 'node:dns';
 import { describe, expect, it } from 'vitest';
 import {
   checkHost,

@@ -1,0 +1,169 @@
+/**
+ * The document job through real atlasd processes: the demo's document from end to end, and what a death of the worker in
+ * the middle of it costs. What was downloaded is counted by the server of the document.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { WorkflowHandle } from '@temporalio/client';
+import { afterEach, describe, expect, it } from 'vitest';
+import { PROCESS_DOCUMENT_WORKFLOW, type DocumentRequest, type DocumentResult } from '../../src/contract/document.js';
+import { restartAtlasd, startAtlasd, type Atlasd } from '../support/atlasd.js';
+import { uniqueFleet, uniqueId } from '../support/fleet.js';
+import { activitiesOf, eventually, sessionsOf } from '../support/fixtures.js';
+import { useClient } from '../support/server.js';
+
+const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
+/** tesseract.js is on every machine, and slow enough to be met in the middle. */
+const ARGS = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', 'npm'];
+
+interface DocumentServer {
+  readonly url: string;
+  /** Bytes of bodies sent. */
+  readonly sent: () => number;
+}
+
+const servers: Server[] = [];
+
+async function serveSample(): Promise<DocumentServer> {
+  let sent = 0;
+  const { size } = await stat(SAMPLE);
+  const server = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'application/pdf', 'content-length': size });
+    const file = createReadStream(SAMPLE);
+    file.on('data', (chunk) => {
+      sent += chunk.length;
+    });
+    file.pipe(response);
+  });
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/sample.pdf`, sent: () => sent };
+}
+
+afterEach(() => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+describe('the document job', () => {
+  const client = useClient();
+
+  async function start(fleet: string, request: DocumentRequest): Promise<WorkflowHandle> {
+    return await client().workflow.start(PROCESS_DOCUMENT_WORKFLOW, {
+      taskQueue: fleet,
+      workflowId: uniqueId('document'),
+      args: [request],
+      workflowExecutionTimeout: '3 minutes',
+    });
+  }
+
+  /** Until pages are being read on some worker; returns its name. */
+  async function untilReading(fleet: string): Promise<string> {
+    return await eventually(
+      async () =>
+        (await sessionsOf(client(), fleet)).find(({ step }) => step?.activity === 'extractPages')?.worker ?? undefined,
+      { what: 'pages are being read' },
+    );
+  }
+
+  async function artifacts(worker: Atlasd, result: DocumentResult): Promise<Map<string, string>> {
+    const folder = join(worker.stateDirectory, 'kept', result.artifacts.id);
+    const files = new Map<string, string>();
+    for (const { name, bytes, sha256 } of result.artifacts.files) {
+      const content = await readFile(join(folder, name));
+      expect(content.length).toBe(bytes);
+      expect(createHash('sha256').update(content).digest('hex')).toBe(sha256);
+      files.set(name, content.toString('utf8'));
+    }
+    return files;
+  }
+
+  it('reads the sample on one worker, and nothing of its text is in the history', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startAtlasd({ fleet, args: ARGS });
+    const { url, sent } = await serveSample();
+    const handle = await start(fleet, { source: { kind: 'url', url } });
+    const result = (await handle.result()) as DocumentResult;
+
+    expect(result).toMatchObject({
+      pages: { total: 5, text: 3, ocr: 2, failed: 0 },
+      engine: 'npm',
+      sessionAttempts: 1,
+    });
+    expect(sent()).toBe((await stat(SAMPLE)).size);
+    const files = await artifacts(worker, result);
+    expect([...files.keys()].sort()).toEqual(['pages.jsonl', 'report.json', 'summary.md', 'text.txt']);
+    const pages = files
+      .get('pages.jsonl')!
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { page: number; method: string; text: string });
+    expect(pages.map(({ page, method }) => `${page} ${method}`)).toEqual([
+      '1 text',
+      '2 text',
+      '3 ocr',
+      '4 text',
+      '5 ocr',
+    ]);
+
+    const pinned = (await activitiesOf(handle)).filter(({ type }) => !type.startsWith('atlas:'));
+    expect(pinned.map(({ type }) => type)).toEqual([
+      'downloadDocument',
+      'extractPages',
+      'summarizeDocument',
+      'deliverDocument',
+    ]);
+    expect(new Set(pinned.map(({ queue }) => queue)).size).toBe(1);
+    const history = JSON.stringify(await handle.fetchHistory());
+    const sentence = pages[0]!.text.split('\n')[2]!;
+    expect(sentence.length).toBeGreaterThan(20);
+    const encoded = Buffer.from(sentence).toString('base64').slice(4, -4);
+    expect(history).not.toContain(sentence);
+    expect(history).not.toContain(encoded);
+    expect(await readdir(join(worker.stateDirectory, 'scratch'))).toEqual([]);
+  });
+
+  it('downloads nothing twice when atlasd is killed with -9 during OCR and restarted within the TTL', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startAtlasd({ fleet, args: ARGS });
+    const { url, sent } = await serveSample();
+    const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 40_000 });
+    await untilReading(fleet);
+    await worker.killAll();
+    const again = await restartAtlasd(worker, { args: ARGS });
+
+    const result = (await handle.result()) as DocumentResult;
+    expect(result).toMatchObject({ pages: { total: 5, failed: 0 }, sessionAttempts: 1 });
+    expect(sent()).toBe((await stat(SAMPLE)).size);
+    const activities = await activitiesOf(handle);
+    expect(activities.filter(({ type }) => type === 'downloadDocument')).toHaveLength(1);
+    expect(activities.filter(({ type }) => type === 'atlas:acquireWorker')).toHaveLength(1);
+    expect(activities.find(({ type }) => type === 'extractPages')!.attempt).toBeGreaterThan(1);
+    await artifacts(again, result);
+  });
+
+  it('redoes the whole sequence on a second worker when the first never comes back', async () => {
+    const fleet = uniqueFleet();
+    const workers = new Map<string, Atlasd>();
+    for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, args: ARGS }));
+    const { url, sent } = await serveSample();
+    const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 3_000 });
+    const dead = await untilReading(fleet);
+    await workers.get(dead)!.killAll();
+
+    const result = (await handle.result()) as DocumentResult;
+    const other = dead === 'a' ? 'b' : 'a';
+    expect(result).toMatchObject({ sessionAttempts: 2, artifacts: { worker: other }, pages: { total: 5, failed: 0 } });
+    expect(sent()).toBe(2 * (await stat(SAMPLE)).size);
+    const downloads = (await activitiesOf(handle)).filter(({ type }) => type === 'downloadDocument');
+    expect(downloads.map(({ queue }) => queue.split('.')[0])).toEqual([`${fleet}-${dead}`, `${fleet}-${other}`]);
+    await artifacts(workers.get(other)!, result);
+  });
+});

@@ -1,0 +1,263 @@
+/** The local server over a real Unix socket, by the executor's own client and by requests that no executor makes. */
+import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { createConnection } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { AtlasError } from '../../../src/contract/errors.js';
+import { LOCAL_BODY_LIMIT_BYTES, type BeginAttempt, type ExecutorCommand } from '../../../src/contract/local.js';
+import { LocalServer, type LocalHandlers } from '../../../src/daemon/local-server.js';
+import { SupervisorLink } from '../../../src/executor/supervisor-link.js';
+import { deferred, fakeLog, pinnedAttempt, type LogLine } from '../../support/fake-ports.js';
+
+const SETTINGS = { type: 'settings', settings: { fleet: 'atlas' } } as unknown as ExecutorCommand;
+const HELLO = { pid: 7, incarnation: 'life-1' };
+
+let directory: string;
+let path: string;
+let server: LocalServer;
+let log: LogLine[];
+let asked: unknown[];
+let handlers: { -readonly [K in keyof LocalHandlers]: LocalHandlers[K] };
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'atlas-local-'));
+  path = join(directory, 's');
+  log = [];
+  asked = [];
+  handlers = {
+    settings: () => SETTINGS,
+    isCurrentExecutor: ({ incarnation }) => incarnation === 'life-1',
+    executorReady: (incarnation) => asked.push(['ready', incarnation]),
+    beginAttempt: (attempt) => {
+      asked.push(['begin', attempt]);
+      return { scratchDirectory: '/scratch', capabilities: ['gpu'] };
+    },
+    endAttempt: async (id) => {
+      asked.push(['end', id]);
+    },
+    status: () => ({ identity: { name: 'w' }, snapshot: { v: 1 } }) as never,
+  };
+  server = new LocalServer(handlers, fakeLog(log));
+  await server.listen(path);
+});
+
+afterEach(async () => {
+  await server.close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+interface Answer {
+  readonly status: number;
+  readonly body: string;
+}
+
+/** One request with any body, on a connection of its own. */
+async function send(method: string, url: string, body: string | Buffer = ''): Promise<Answer> {
+  return await new Promise((resolve, reject) => {
+    const request = httpRequest({ socketPath: path, method, path: url, agent: false }, (response: IncomingMessage) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString() }));
+    });
+    request.on('error', reject);
+    request.end(body);
+  });
+}
+
+/** An executor that has connected; resolves with its commands and the end of the stream. */
+async function connect(link = new SupervisorLink(path, HELLO)) {
+  const commands: ExecutorCommand[] = [];
+  const heard = { promise: deferred<undefined>() };
+  const ended = link.listen((command) => {
+    commands.push(command);
+    heard.promise.resolve(undefined);
+    heard.promise = deferred();
+  });
+  await Promise.race([heard.promise.promise, ended]);
+  return { commands, ended, next: () => heard.promise.promise };
+}
+
+describe('the local server', () => {
+  it('is for the user of the daemon alone', async () => {
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
+  });
+
+  it('takes the place of a socket that a dead daemon left', async () => {
+    await server.close();
+    const left = new LocalServer(handlers, fakeLog(log));
+    await left.listen(path);
+    server = new LocalServer(handlers, fakeLog(log));
+    await server.listen(path);
+    expect((await send('GET', '/status')).status).toBe(200);
+    await left.close();
+  });
+
+  it('sends the settings first and then each command, until it closes', async () => {
+    const { commands, ended, next } = await connect();
+    expect(commands).toEqual([SETTINGS]);
+    const heard = next();
+    server.send({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    await heard;
+    expect(commands[1]).toEqual({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    await server.close();
+    await ended;
+    expect(commands).toHaveLength(2);
+  });
+
+  it('refuses an executor of another life, and goes on to command the current one', async () => {
+    const current = await connect();
+    const old = new SupervisorLink(path, { pid: 6, incarnation: 'life-0' });
+    await expect(old.listen(() => undefined)).rejects.toMatchObject({
+      code: 'ExecutorFailed',
+      message: 'The supervisor refused this executor (409).',
+    });
+    const heard = current.next();
+    server.send({ type: 'stop' });
+    await heard;
+    expect(current.commands).toEqual([SETTINGS, { type: 'stop' }]);
+  });
+
+  it('forgets an executor that is gone', async () => {
+    const gone = createConnection(path);
+    const body = JSON.stringify(HELLO);
+    const first = deferred<Buffer>();
+    gone.on('data', first.resolve);
+    gone.write(`POST /executor HTTP/1.1\r\nhost: a\r\ncontent-length: ${body.length}\r\n\r\n${body}`);
+    expect((await first.promise).toString()).toContain('200 OK');
+    gone.destroy();
+    const { commands, next } = await connect();
+    const heard = next();
+    server.send({ type: 'stop' });
+    await heard;
+    expect(commands).toEqual([SETTINGS, { type: 'stop' }]);
+  });
+
+  it('drops a command when there is no executor', async () => {
+    server.send({ type: 'stop' });
+    expect((await connect()).commands).toEqual([SETTINGS]);
+  });
+
+  it('answers for attempts', async () => {
+    const link = new SupervisorLink(path, HELLO);
+    await link.ready();
+    const { session: _, ...unpinned } = pinnedAttempt('s', { step: 2 });
+    expect(await link.beginAttempt(pinnedAttempt('s'))).toEqual({
+      scratchDirectory: '/scratch',
+      capabilities: ['gpu'],
+    });
+    await link.beginAttempt(unpinned);
+    await link.endAttempt('id');
+    expect(asked).toEqual([
+      ['ready', 'life-1'],
+      ['begin', pinnedAttempt('s')],
+      ['begin', unpinned],
+      ['end', 'id'],
+    ]);
+  });
+
+  it('passes a refusal on with its code', async () => {
+    handlers.beginAttempt = () => {
+      throw new AtlasError('SessionLost', 'not held here');
+    };
+    await expect(new SupervisorLink(path, HELLO).beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({
+      code: 'SessionLost',
+      message: 'not held here',
+    });
+    expect(log).toEqual([]);
+  });
+
+  it('answers 500 to a fault of its own, and says so in the log', async () => {
+    handlers.beginAttempt = () => {
+      throw new TypeError('a bug');
+    };
+    await expect(new SupervisorLink(path, HELLO).beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({
+      code: 'ExecutorFailed',
+    });
+    expect(log).toMatchObject([
+      { level: 'error', fields: { event: 'local-request-failed', reason: 'TypeError: a bug' } },
+    ]);
+  });
+
+  it('tells its status, and nothing under a name it does not know', async () => {
+    const { status, body } = await send('GET', '/status');
+    expect([status, JSON.parse(body)]).toEqual([200, { identity: { name: 'w' }, snapshot: { v: 1 } }]);
+    for (const [method, url] of [
+      ['POST', '/status'],
+      ['GET', '/'],
+      ['GET', '/attempts'],
+    ] as const)
+      expect((await send(method, url)).status).toBe(404);
+  });
+
+  const attempt: BeginAttempt = pinnedAttempt('s');
+  it.each<[string, string, string]>([
+    ['/executor', 'no JSON', '{'],
+    ['/executor', 'nothing', ''],
+    ['/executor', 'a field that is missing', JSON.stringify({ pid: 7 })],
+    ['/executor/ready', 'a list', '[]'],
+    ['/attempts', 'a field of another type', JSON.stringify({ ...attempt, attempt: 'first' })],
+    ['/attempts', 'half a session', JSON.stringify({ ...attempt, session: { key: 's.run' } })],
+    ['/attempts/end', 'null', 'null'],
+  ])('answers 400 to %s with %s, and goes on', async (url, _, body) => {
+    const answer = await send('POST', url, body);
+    expect(answer.status).toBe(400);
+    expect((JSON.parse(answer.body) as { message: string }).message).not.toBe('');
+    expect(log).toMatchObject([{ level: 'warn', fields: { event: 'local-request-refused', url } }]);
+    expect(asked).toEqual([]);
+    expect((await send('GET', '/status')).status).toBe(200);
+  });
+
+  it('answers 413 to a body over the limit and takes one of just that length', async () => {
+    const filled = (bytes: number): string => {
+      const bare = JSON.stringify({ id: '' });
+      return JSON.stringify({ id: 'x'.repeat(bytes - bare.length) });
+    };
+    expect((await send('POST', '/attempts/end', filled(LOCAL_BODY_LIMIT_BYTES))).status).toBe(204);
+    expect((await send('POST', '/attempts/end', filled(LOCAL_BODY_LIMIT_BYTES + 1))).status).toBe(413);
+    // Far more than the buffers of a socket hold: who is still sending must get the answer too.
+    expect((await send('POST', '/attempts/end', Buffer.alloc(8 * 1024 * 1024, 'x'))).status).toBe(413);
+    expect(asked).toHaveLength(1);
+    expect((await send('GET', '/status')).status).toBe(200);
+  });
+
+  it('goes on when a client dies in the middle of its body', async () => {
+    const client = createConnection(path);
+    const refused = new Promise<void>((resolve) => {
+      const push = log.push.bind(log);
+      log.push = (...lines) => {
+        const length = push(...lines);
+        resolve();
+        return length;
+      };
+    });
+    await new Promise<void>((resolve) =>
+      client.write('POST /attempts HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{"id":', () => resolve()),
+    );
+    client.destroy();
+    await refused;
+    expect([...log]).toMatchObject([{ level: 'warn', fields: { event: 'local-request-refused' } }]);
+    expect((await send('GET', '/status')).status).toBe(200);
+  });
+});
+
+describe('the link of the executor', () => {
+  it('takes an answer that is neither success nor refusal for a fault', async () => {
+    const link = new SupervisorLink(path, HELLO);
+    await expect(link.beginAttempt({ ...attemptWithout('activity') })).rejects.toMatchObject({
+      code: 'ExecutorFailed',
+    });
+  });
+
+  it('says so when nobody listens', async () => {
+    await server.close();
+    const link = new SupervisorLink(path, HELLO);
+    await expect(link.ready()).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+    await expect(link.listen(() => undefined)).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+  });
+});
+
+function attemptWithout(field: keyof BeginAttempt): BeginAttempt {
+  return Object.fromEntries(Object.entries(pinnedAttempt('s')).filter(([name]) => name !== field)) as never;
+}

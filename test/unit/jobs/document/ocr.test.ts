@@ -1,0 +1,251 @@
+/**
+ * Both engines on the scanned pages of the sample, against what those pages say; and what is left when an engine is
+ * stopped.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { makeSample, SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
+import { openOcr, type Ocr } from '../../../../src/jobs/document/ocr.js';
+import { readTsv } from '../../../../src/jobs/document/ocr-native.js';
+import { turn } from '../../../../src/jobs/document/ocr-npm.js';
+import { pixelSize, type PageImage } from '../../../../src/jobs/document/pdf.js';
+import { openPdf, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
+import { runTool } from '../../../../src/jobs/document/tool.js';
+
+const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
+const DPI = 200;
+const MAX_PIXELS = 25_000_000;
+
+function installed(command: string, argument: string): boolean {
+  try {
+    execFileSync(command, [argument], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const hasTesseract = installed('tesseract', '--version');
+const hasPdftoppm = installed('pdftoppm', '-v');
+
+let directory: string;
+let controller: AbortController;
+let reader: PdfReader;
+let ocr: Ocr | undefined;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'atlas-ocr-'));
+  controller = new AbortController();
+  reader = await openPdf(SAMPLE, 'sample.pdf', controller.signal);
+});
+
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await ocr?.close();
+  ocr = undefined;
+  await reader.close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+async function open(engine: 'auto' | 'native' | 'npm', language = 'eng'): Promise<Ocr> {
+  ocr = await openOcr({ engine, language, path: SAMPLE, lanes: 2, directory, signal: controller.signal });
+  return ocr;
+}
+
+/** The share of characters that are wrong, white space aside: the edit distance by the length of the truth. */
+function errorRate(text: string, truth: string): number {
+  const [a, b] = [text, truth].map((value) => value.replace(/\s+/g, '')) as [string, string];
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i += 1) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j += 1) {
+      const change = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(change, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return (row[b.length] ?? 0) / b.length;
+}
+
+function truthOf(page: number): string {
+  return ['Port Ellery: notes on a harbour', ...(SAMPLE_PAGES[page - 1]?.paragraphs ?? []), String(page)].join('\n');
+}
+
+/** Of the sample at 200 dpi both engines make about 2 errors in 1000 characters. */
+const MAX_ERROR_RATE = 0.01;
+
+describe('the npm engine', () => {
+  it('reads a scanned page without a network, and leaves nothing in the working directory', async () => {
+    const before = await readdir('.');
+    const engine = await open('npm');
+    const page = await engine.recognize(await reader.render(3, DPI, MAX_PIXELS));
+    expect(errorRate(page.text, truthOf(3))).toBeLessThan(MAX_ERROR_RATE);
+    expect(page.confidence).toBeGreaterThan(85);
+    expect(await readdir('.')).toEqual(before);
+    expect(await readdir(directory)).toEqual([]);
+  });
+
+  it('reads a page that lies on its side', async () => {
+    const engine = await open('npm');
+    const upright = await reader.render(5, DPI, MAX_PIXELS);
+    const turned: PageImage = { ...upright, pgm: turn(upright, 3), width: upright.height, height: upright.width };
+    const page = await engine.recognize(turned);
+    expect(errorRate(page.text, truthOf(5))).toBeLessThan(MAX_ERROR_RATE);
+  });
+
+  it('gives the picture up when it is stopped', async () => {
+    const engine = await open('npm');
+    const image = await reader.render(3, DPI, MAX_PIXELS);
+    const reason = new Error('released');
+    const running = engine.recognize(image);
+    controller.abort(reason);
+    await expect(running).rejects.toBe(reason);
+  });
+
+  it('survives a picture that is none', async () => {
+    const engine = await open('npm');
+    const broken = { pgm: new Uint8Array([1, 2, 3]), width: 1, height: 1, dpi: DPI };
+    await expect(engine.recognize(broken)).rejects.toThrow();
+    const page = await engine.recognize(await reader.render(5, DPI, MAX_PIXELS));
+    expect(errorRate(page.text, truthOf(5))).toBeLessThan(MAX_ERROR_RATE);
+  });
+});
+
+describe.skipIf(!hasTesseract)(`the native engine${hasTesseract ? '' : ' (tesseract is not installed)'}`, () => {
+  it('reads a scanned page', async () => {
+    const engine = await open('native');
+    const page = await engine.recognize(await reader.render(3, DPI, MAX_PIXELS));
+    expect(errorRate(page.text, truthOf(3))).toBeLessThan(MAX_ERROR_RATE);
+    expect(page.confidence).toBeGreaterThan(85);
+    expect(engine.versions['tesseract']).toMatch(/^\d/);
+  });
+
+  it.skipIf(!hasPdftoppm)(`draws with pdftoppm${hasPdftoppm ? '' : ' (which is not installed)'}`, async () => {
+    const engine = await open('native');
+    const wanted = pixelSize(await reader.facts(5), DPI, MAX_PIXELS);
+    const image = await engine.render?.(5, wanted);
+    expect(image).toMatchObject(wanted);
+    expect(errorRate((await engine.recognize(image as PageImage)).text, truthOf(5))).toBeLessThan(MAX_ERROR_RATE);
+  });
+
+  it('is the one that "auto" takes', async () => {
+    expect((await open('auto')).engine).toBe('native');
+  });
+
+  it('leaves no process behind when it is stopped', async () => {
+    const engine = await open('native');
+    const image = await reader.render(3, DPI, MAX_PIXELS);
+    const running = engine.recognize(image);
+    running.catch(() => undefined);
+    await vi.waitUntil(async () => (await children()).some((name) => name.includes('tesseract')), { timeout: 30_000 });
+    const reason = new Error('released');
+    controller.abort(reason);
+    await expect(running).rejects.toBe(reason);
+    expect(await children()).toEqual([]);
+  });
+});
+
+describe('the choice of an engine', () => {
+  it('falls back to the npm packages where tesseract is not on the PATH', async () => {
+    vi.stubEnv('PATH', directory);
+    expect((await open('auto')).engine).toBe('npm');
+  });
+
+  it('fails with the reason when tesseract is asked for and is not there', async () => {
+    vi.stubEnv('PATH', directory);
+    await expect(open('native')).rejects.toMatchObject({
+      type: 'ToolMissing',
+      details: [{ next: expect.stringContaining('tesseract-ocr') as string }],
+    });
+  });
+
+  it('names both ways to a language that neither engine has', async () => {
+    await expect(open('auto', 'tlh')).rejects.toMatchObject({
+      type: 'ToolMissing',
+      details: [{ next: expect.stringContaining('@tesseract.js-data/tlh') as string }],
+    });
+  });
+});
+
+describe('a native program', () => {
+  const base = { command: process.execPath, timeoutMs: 30_000, maxOutputBytes: 1000 };
+
+  it('that takes too long is killed', async () => {
+    const run = runTool({
+      ...base,
+      args: ['-e', 'setInterval(() => {}, 1000)'],
+      timeoutMs: 200,
+      signal: controller.signal,
+    });
+    await expect(run).rejects.toThrow('took longer than 0.2 s');
+    expect(await children()).toEqual([]);
+  });
+
+  it('that writes too much is killed', async () => {
+    const run = runTool({
+      ...base,
+      args: ['-e', 'setInterval(() => process.stdout.write("x".repeat(999)), 1)'],
+      signal: controller.signal,
+    });
+    await expect(run).rejects.toThrow('wrote more than 1000 bytes');
+    expect(await children()).toEqual([]);
+  });
+
+  it('that fails is quoted', async () => {
+    const run = runTool({
+      ...base,
+      args: ['-e', 'console.error("no such page"); process.exit(3)'],
+      signal: controller.signal,
+    });
+    await expect(run).rejects.toThrow('ended with exit code 3: no such page');
+  });
+
+  it('that is not there is an error', async () => {
+    await expect(
+      runTool({ ...base, command: 'atlas-no-such-program', args: [], signal: controller.signal }),
+    ).rejects.toThrow('ENOENT');
+  });
+});
+
+describe('the output of tesseract', () => {
+  it('becomes lines and paragraphs, with the mean confidence of the words', () => {
+    const row = (block: number, paragraph: number, line: number, confidence: number, text: string): string =>
+      ['5', '1', block, paragraph, line, '1', '0', '0', '0', '0', confidence, text].join('\t');
+    const tsv = [
+      'level\tpage_num\tblock_num\tpar_num\tline_num\tword_num\tleft\ttop\twidth\theight\tconf\ttext',
+      '4\t1\t1\t1\t1\t0\t0\t0\t0\t0\t-1\t',
+      row(1, 1, 1, 90, 'The'),
+      row(1, 1, 1, 80, 'har-'),
+      row(1, 1, 2, 100, 'bour'),
+      row(1, 2, 1, 90, 'Next'),
+      '',
+    ].join('\n');
+    expect(readTsv(tsv)).toEqual({ text: 'The harbour\n\nNext', confidence: 90 });
+    expect(readTsv('')).toEqual({ text: '', confidence: 0 });
+  });
+});
+
+it('the sample is what its script makes', async () => {
+  const [made, committed] = await Promise.all([makeSample(), readFile(SAMPLE)]);
+  // Another version of zlib may pack the same pages into other bytes.
+  expect(Math.abs(made.length - committed.length)).toBeLessThan(committed.length * 0.05);
+  expect(made.subarray(0, 8)).toEqual(committed.subarray(0, 8));
+});
+
+/** The command lines of this process's children that have not ended. */
+async function children(): Promise<string[]> {
+  const names: string[] = [];
+  for (const task of await readdir('/proc/self/task')) {
+    const list = await readFile(`/proc/self/task/${task}/children`, 'utf8').catch(() => '');
+    for (const pid of list.split(' ').filter((entry) => entry !== '')) {
+      const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+      // A zombie has none, and neither has one that ended meanwhile. The builder that vitest keeps is none of ours.
+      if (command !== '' && !command.includes('esbuild')) names.push(command.replaceAll('\0', ' '));
+    }
+  }
+  return names;
+}
