@@ -2,16 +2,12 @@
  * Activities that are routed without a session: to any worker with a capability set ({@link pooled}), or to one worker
  * by its queue ({@link workerActivities}). Workflow code never writes a queue name.
  */
-import {
-  type ActivityInterfaceFor,
-  type NotAnActivityMethod,
-  proxyActivities,
-  workflowInfo,
-} from '@temporalio/workflow';
+import { type ActivityInterfaceFor, type NotAnActivityMethod, proxyActivities } from '@temporalio/workflow';
 import type { ActivityFunction, ActivityOptions } from '@temporalio/common';
 import { pooledQueue, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
 import { SESSION_DEFAULTS } from '../contract/session.js';
 import { failingTheWorkflow } from './failures.js';
+import { fleetOf } from './options.js';
 
 /** Temporal's activity options and where the activities are to run. */
 export interface PooledOptions extends Omit<ActivityOptions, 'taskQueue'> {
@@ -29,7 +25,7 @@ export function pooled<A = Record<string, never>>(options: PooledOptions): Activ
   const { fleet, capabilities, ...activityOptions } = options;
   return proxyActivities<A>({
     ...activityOptions,
-    taskQueue: failingTheWorkflow(() => pooledQueue(fleet ?? workflowInfo().taskQueue, capabilities ?? [])),
+    taskQueue: failingTheWorkflow(() => pooledQueue(fleetOf(fleet), capabilities ?? [])),
   });
 }
 

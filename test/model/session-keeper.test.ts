@@ -92,7 +92,7 @@ class World {
         if (epoch === 0) break;
         this.epochs.set(each.session, epoch);
         const task = leaseTask(each.session, { epoch, token: `token-${(this.attempts += 1)}`, leaseTtlMs: 6_000 });
-        void worker.keeper.acquire(task).catch((error: { code?: string }) => {
+        void worker.keeper.acquire(task).catch((error: Error & { code?: string }) => {
           if (error.code !== 'NoFreeSlot' && error.code !== 'SessionLost') this.failure ??= error;
         });
         break;
@@ -156,9 +156,9 @@ class World {
     this.check();
   }
 
-  private failure: unknown;
+  private failure: Error | undefined;
   private readonly note = (error: unknown): void => {
-    this.failure ??= error;
+    this.failure ??= error as Error;
   };
 
   private applyDisk(): void {

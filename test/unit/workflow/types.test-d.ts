@@ -2,6 +2,7 @@
  * What the types of the workflow library promise. Nothing here runs: `npm run check:types` fails when a line that must
  * not compile does, or one that must does not.
  */
+/* eslint-disable @typescript-eslint/no-unsafe-call -- What must not compile has no type. */
 import {
   pooled,
   withSession,
@@ -20,19 +21,20 @@ interface Activities {
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
 
-/** Compiles only when the two types are the same. */
-function same<A, B>(_: Equal<A, B>): void {
-  // For its type alone.
-}
+/** Compiles only when the value has just this type. */
+const exactly =
+  <B>() =>
+  <A>(_value: A, _same: Equal<A, B>): void =>
+    undefined;
 
 declare const session: Session;
 
 export async function ofPinnedActivities(): Promise<void> {
   const activities = session.proxyActivities<Activities>({ startToCloseTimeout: '1 minute' });
   const bytes = await activities.download('https://example.org');
-  same<typeof bytes, number>(true);
+  exactly<number>()(bytes, true);
   const { summary } = await activities.summarize('text', 3);
-  same<typeof summary, string>(true);
+  exactly<string>()(summary, true);
 
   // @ts-expect-error The argument has another type.
   await activities.download(7);
@@ -62,7 +64,7 @@ export async function ofPinnedActivities(): Promise<void> {
 export async function ofPooledActivities(): Promise<void> {
   const activities = pooled<Activities>({ capabilities: ['gpu'], startToCloseTimeout: '1 minute' });
   const bytes = await activities.download('https://example.org');
-  same<typeof bytes, number>(true);
+  exactly<number>()(bytes, true);
   // @ts-expect-error Workflow code never writes a queue name.
   pooled<Activities>({ taskQueue: 'atlas-gpu', startToCloseTimeout: '1 minute' });
   // @ts-expect-error A list of words, not one.
@@ -71,7 +73,7 @@ export async function ofPooledActivities(): Promise<void> {
 
 export async function ofActivitiesOnOneWorker(): Promise<void> {
   const activities = workerActivities<Activities>(session.queue, { startToCloseTimeout: '1 minute' });
-  same<Awaited<ReturnType<typeof activities.download>>, number>(true);
+  exactly<number>()(await activities.download('https://example.org'), true);
   // @ts-expect-error As with pinned ones, the options are those of the proxy.
   await activities.download.executeWithOptions({}, ['https://example.org']);
   // @ts-expect-error The queue is the first argument.
@@ -84,11 +86,11 @@ export async function ofWithSession(): Promise<void> {
   const value = await withSession(
     { capabilities: ['gpu'], leaseTtl: '30 seconds', maxDuration: 5_000 },
     async (held) => {
-      same<typeof held, Session>(true);
+      exactly<Session>()(held, true);
       return { attempt: held.attempt };
     },
   );
-  same<typeof value, { attempt: number }>(true);
+  exactly<{ attempt: number }>()(value, true);
 
   const options: SessionOptions = {};
   // @ts-expect-error The options are read once and not changed.
