@@ -233,7 +233,7 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
       command.interrupt();
       const { exit, stdout, stderr } = await command.exited;
       expect({ exit, stdout }).toEqual({ exit: 130, stdout: '' });
-      expect(stderr).toContain('Interrupted at "Read pages". The run goes on on worker-1');
+      expect(stderr).toContain('Interrupted at "Read pages". The run continues on worker-1, which keeps the artifacts');
       expect(stderr).not.toContain('error');
       expect(await readdir(cwd)).toEqual([]);
 
@@ -379,7 +379,7 @@ describe('atlas run --dev', { timeout: LONG_TEST_MS }, () => {
     const command = await spawnAtlas([...RUN, SAMPLE, '--dev', '--output', 'out'], {
       cwd,
       address: '127.0.0.1:1',
-      env: { TMPDIR: temporary },
+      env: { TMPDIR: temporary, ATLAS_DOCUMENT_OCR_ENGINE: 'npm' },
     });
     return { command, temporary };
   }

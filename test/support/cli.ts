@@ -109,7 +109,8 @@ export async function spawnAtlas(argv: readonly string[], options: AtlasOptions 
   const child = spawn(process.execPath, [ATLAS, ...argv], {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: markEnvironment({ ...temporalEnvironment(options.address), ...options.env }, mark),
+    // As typed in a shell: the command calls itself otherwise when npm has started it.
+    env: markEnvironment({ ...temporalEnvironment(options.address), npm_command: undefined, ...options.env }, mark),
   });
   const command = new AtlasCommand(child, mark, cwd);
   started.push(command);

@@ -413,15 +413,22 @@ async function stopWatching(run: Following, state: RunState, reason: 'interrupt'
   const at = stage === undefined ? '' : ` at "${stageLabel(stage.name)}"`;
   const attach = attachCommand(parsed, workflowId);
   if (kind === 'attached' || (kind === 'started' && workerHasDocument(state))) {
-    const where = state.view.worker === null ? '' : ` on ${state.view.worker}`;
-    return new AtlasError(code, `${why}${at}. The run goes on${where}; its artifacts are kept there for a day.`, {
+    const { worker } = state.view;
+    const goesOn =
+      worker === null
+        ? 'The run goes on; its worker keeps the artifacts for a day.'
+        : `The run continues on ${worker}, which keeps the artifacts for a day.`;
+    return new AtlasError(code, `${why}${at}. ${goesOn}`, {
       next: `\`${attach}\` shows its progress and fetches the artifacts.`,
     });
   }
   const outcome = await cancelAndWait(run);
   if (outcome === 'closed') {
     return new AtlasError(code, `${why}${at}. The run was cancelled; nothing of it is left on a worker.`, {
-      next: 'Run the same command again to start over.',
+      next:
+        reason === 'timeout'
+          ? 'Run it again with a longer --timeout, or without one.'
+          : 'Run the same command again to start over.',
     });
   }
   const waited = `${CANCEL_WAIT_MS / 1_000} s`;
