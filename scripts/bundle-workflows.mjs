@@ -35,6 +35,9 @@ export async function bundleWorkflows() {
     };
     const { code } = await bundleWorkflowCode({
       workflowsPath: join(ROOT, entry),
+      // Stack traces need where a line comes from, not its text, which is more than half of a bundle that each process
+      // keeps in memory twice.
+      webpackConfigHook: (config) => ({ ...config, devtool: 'inline-nosources-source-map' }),
       logger: {
         log: (level, message) => collect(level)(message),
         trace: collect('TRACE'),

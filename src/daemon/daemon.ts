@@ -14,22 +14,20 @@ import { AtlasError } from '../contract/errors.js';
 import type { ExecutorState, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { connectClient, connectNative, loadProfile, type TemporalClient } from '../temporal/connect.js';
-import { installRuntime } from '../temporal/runtime.js';
 import type { Logger } from '../terminal/log.js';
 import type { Config } from './config.js';
 import { endGroup, ExecutorProcess } from './executor-process.js';
 import type { LedgerFile } from './ledger-file.js';
 import { LocalServer } from './local-server.js';
 import type { Clock } from './ports.js';
-import { Presence } from './presence.js';
+import type { Presence } from './presence.js';
 import { Scratch, sweepKept } from './scratch.js';
 import { SessionKeeper } from './session-keeper.js';
 import { openSessionLedger } from './session-ledger.js';
 import type { LedgerRecord, SessionTable } from './session-table.js';
 import { SlotGate } from './slots.js';
 import type { StateDirectory } from './state-directory.js';
-import { temporalPort } from './temporal-port.js';
-import { SupervisorWorkers } from './workers.js';
+import type { SupervisorWorkers } from './workers.js';
 
 /** How often leases are looked at; the shortest TTL (1 s) is renewed every 333 ms. */
 const TICK_MS = 200;
@@ -66,6 +64,8 @@ export class Daemon {
   private readonly timers: NodeJS.Timeout[] = [];
   private executorState: ExecutorState = 'starting';
   private stopping = false;
+  /** Before that it runs nothing, so that it need not be asked to stop. */
+  private executorHasSettings = false;
   private readonly identity: WorkerIdentity;
   private fail: (error: unknown) => void = () => undefined;
   /** Rejects when the daemon can not go on. */
@@ -102,17 +102,12 @@ export class Daemon {
     const table = await this.openLedger();
     await this.endOldExecutor(table);
 
-    installRuntime(log);
-    const profile = await loadProfile(env, config.temporal);
-    this.temporal = await connectClient(profile, {
-      identity: `${this.identity.name}@${this.identity.fleet} supervisor`,
+    // The executor loads Temporal while this process does. It gets its settings, and with them the user's code to run,
+    // once this process is connected and has failed what an earlier executor left.
+    let giveSettings = (): void => undefined;
+    const settingsDue = new Promise<void>((resolve) => {
+      giveSettings = resolve;
     });
-    this.connection = await connectNative(profile);
-
-    const gate = new SlotGate({ cap: config.maxSessions, reserve: config.reserve }, () =>
-      table.sessions().map((entry) => entry.capabilities),
-    );
-    this.gate = gate;
     const executor = new ExecutorProcess(
       directory.socketPath,
       { ...env, ...config.documentEnv },
@@ -123,6 +118,45 @@ export class Daemon {
       log,
     );
     this.executor = executor;
+    this.local = new LocalServer(
+      {
+        settings: async () => {
+          await settingsDue;
+          return { type: 'settings', settings: this.executorSettings() };
+        },
+        isCurrentExecutor: ({ incarnation }) => incarnation === executor.incarnation(),
+        executorReady: (incarnation) => {
+          if (incarnation === executor.incarnation()) this.executorReady();
+        },
+        beginAttempt: (attempt) => this.requireKeeper().beginAttempt(attempt),
+        endAttempt: (id) => this.requireKeeper().endAttempt(id),
+        status: () => ({ identity: this.identity, snapshot: this.snapshotWithoutDisk() }),
+      },
+      log,
+    );
+    await this.local.listen(directory.socketPath);
+    executor.start();
+
+    const { installRuntime, Presence, SupervisorWorkers, temporalPort } = await loadTemporal();
+    installRuntime(log);
+    const profile = await loadProfile(env, config.temporal);
+    const connecting = connectNative(profile);
+    // When nobody answers the client says so, and better.
+    connecting.then(
+      (connection) => {
+        this.connection = connection;
+      },
+      () => undefined,
+    );
+    this.temporal = await connectClient(profile, {
+      identity: `${this.identity.name}@${this.identity.fleet} supervisor`,
+    });
+    const connection = await connecting;
+
+    const gate = new SlotGate({ cap: config.maxSessions, reserve: config.reserve }, () =>
+      table.sessions().map((entry) => entry.capabilities),
+    );
+    this.gate = gate;
     const scratch = new Scratch(directory.scratchRoot);
     const keeper = new SessionKeeper(
       { worker: this.identity.name, queue: this.identity.queue, controlQueue: this.identity.controlQueue },
@@ -145,24 +179,11 @@ export class Daemon {
     );
     this.keeper = keeper;
 
-    this.local = new LocalServer(
-      {
-        settings: () => ({ type: 'settings', settings: this.executorSettings() }),
-        isCurrentExecutor: ({ incarnation }) => incarnation === executor.incarnation(),
-        executorReady: (incarnation) => {
-          if (incarnation === executor.incarnation()) this.executorReady();
-        },
-        beginAttempt: (attempt) => keeper.beginAttempt(attempt),
-        endAttempt: (id) => keeper.endAttempt(id),
-        status: () => ({ identity: this.identity, snapshot: this.snapshotWithoutDisk() }),
-      },
-      log,
-    );
-    await this.local.listen(directory.socketPath);
-    executor.start();
-
     // What an earlier life held: its attempts fail at once, its sessions go on.
-    await keeper.failAttempts(null);
+    const failing = keeper.failAttempts(null);
+    this.executorHasSettings = true;
+    giveSettings();
+    await failing;
     await keeper.resume();
     await this.sweep(scratch, table);
 
@@ -178,7 +199,7 @@ export class Daemon {
     const presence = this.presence;
     this.workers = await SupervisorWorkers.create(
       {
-        connection: this.connection,
+        connection,
         namespace: profile.namespace,
         identity: `${this.identity.name}@${this.identity.fleet} supervisor ${process.pid}`,
         fleet: this.identity.fleet,
@@ -263,6 +284,12 @@ export class Daemon {
       logLevel: config.logLevel,
       logFormat,
     };
+  }
+
+  /** The executor begins attempts only after it has its settings, and by then the keeper is there. */
+  private requireKeeper(): SessionKeeper {
+    if (this.keeper === undefined) throw new AtlasError('ExecutorFailed', 'The supervisor is not ready for attempts.');
+    return this.keeper;
   }
 
   // ---- Executor ----
@@ -372,7 +399,8 @@ export class Daemon {
         'Sessions remain; the next start resumes them',
       );
 
-    this.local?.send({ type: 'stop' });
+    if (this.executorHasSettings) this.local?.send({ type: 'stop' });
+    else this.executor?.killNow();
     const left = remaining.length > 0 ? 0 : Math.max(0, deadlineMs - performance.now());
     await this.executor?.stop(left + EXECUTOR_STOP_EXTRA_MS);
     await this.presence?.stop();
@@ -410,3 +438,14 @@ const systemClock: Clock = {
     };
   },
 };
+
+/** Loading these takes most of a start, so that the executor is started first. */
+async function loadTemporal() {
+  const [runtime, presence, workers, port] = await Promise.all([
+    import('../temporal/runtime.js'),
+    import('./presence.js'),
+    import('./workers.js'),
+    import('./temporal-port.js'),
+  ]);
+  return { ...runtime, ...presence, ...workers, ...port };
+}

@@ -18,8 +18,8 @@ import {
 import type { EventLog } from './ports.js';
 
 export interface LocalHandlers {
-  /** The first command the executor gets. */
-  readonly settings: () => ExecutorCommand;
+  /** The first command the executor gets; it waits for it. */
+  readonly settings: () => Promise<ExecutorCommand>;
   readonly isCurrentExecutor: (hello: ExecutorHello) => boolean;
   readonly executorReady: (incarnation: string) => void;
   readonly beginAttempt: (attempt: BeginAttempt) => AttemptFacts;
@@ -106,9 +106,13 @@ export class LocalServer {
           response.writeHead(409).end();
           return;
         }
-        this.commands = response;
         response.writeHead(200, { 'content-type': 'application/x-ndjson' });
-        this.send(this.handlers.settings());
+        response.flushHeaders();
+        const settings = await this.handlers.settings();
+        // Any other command comes after the first; and it may have ended meanwhile.
+        if (response.destroyed || !this.handlers.isCurrentExecutor(from)) return;
+        this.commands = response;
+        this.send(settings);
         response.on('close', () => {
           if (this.commands === response) this.commands = undefined;
         });

@@ -12,7 +12,8 @@ import { AtlasError } from '../contract/errors.js';
 import type { SessionSnapshot } from '../contract/fleet.js';
 import type { AttemptFacts, BeginAttempt } from '../contract/local.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
-import { type AttemptEntry, type LedgerRecord, type SessionEntry, SessionTable } from './session-table.js';
+import type { SessionTable } from './session-table.js';
+import { type AttemptEntry, type LedgerRecord, type SessionEntry } from './session-table.js';
 import type { SlotGate } from './slots.js';
 
 /** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */

@@ -38,7 +38,7 @@ export interface SupervisorWorkersOptions {
 }
 
 export class SupervisorWorkers {
-  private readonly workers: Worker[] = [];
+  private workers: readonly Worker[] = [];
   private readonly runs: Promise<void>[] = [];
 
   private constructor(private readonly options: SupervisorWorkersOptions) {}
@@ -50,9 +50,12 @@ export class SupervisorWorkers {
     presence: () => Presence,
   ): Promise<SupervisorWorkers> {
     const workers = new SupervisorWorkers(options);
-    await workers.addFleetWorker();
-    await workers.addControlWorker(keeper, presence);
-    for (const subset of capabilitySubsets(options.capabilities)) await workers.addAcquireWorker(subset, keeper, gate);
+    // Side by side: the first one waits for a thread that loads the SDK again.
+    workers.workers = await Promise.all([
+      workers.createFleetWorker(),
+      workers.createControlWorker(keeper, presence),
+      ...capabilitySubsets(options.capabilities).map((subset) => workers.createAcquireWorker(subset, keeper, gate)),
+    ]);
     return workers;
   }
 
@@ -74,26 +77,24 @@ export class SupervisorWorkers {
     return { connection, namespace, identity, shutdownGraceTime: 0, shutdownForceTime: FORCE_STOP_AFTER } as const;
   }
 
-  private async addFleetWorker(): Promise<void> {
+  private async createFleetWorker(): Promise<Worker> {
     if (!existsSync(FLEET_BUNDLE)) {
       throw new AtlasError('ModuleLoadFailed', `The prebuilt workflow bundle ${FLEET_BUNDLE} is missing.`, {
         next: 'Run `npm run build`.',
       });
     }
-    this.workers.push(
-      await Worker.create({
-        ...this.common(),
-        taskQueue: fleetControlQueue(this.options.fleet),
-        workflowBundle: { codePath: FLEET_BUNDLE },
-        stickyQueueScheduleToStartTimeout: STICKY_TIMEOUT,
-        maxCachedWorkflows: 100,
-        workflowThreadPoolSize: 1,
-        maxConcurrentWorkflowTaskExecutions: 20,
-      }),
-    );
+    return await Worker.create({
+      ...this.common(),
+      taskQueue: fleetControlQueue(this.options.fleet),
+      workflowBundle: { codePath: FLEET_BUNDLE },
+      stickyQueueScheduleToStartTimeout: STICKY_TIMEOUT,
+      maxCachedWorkflows: 100,
+      workflowThreadPoolSize: 1,
+      maxConcurrentWorkflowTaskExecutions: 20,
+    });
   }
 
-  private async addControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<void> {
+  private createControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<Worker> {
     const activities = {
       async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<ReleaseAnswer> {
         const { workflowExecution } = Context.current().info;
@@ -107,21 +108,15 @@ export class SupervisorWorkers {
         });
       },
     };
-    this.workers.push(
-      await Worker.create({
-        ...this.common(),
-        taskQueue: this.options.controlQueue,
-        activities,
-        maxConcurrentActivityTaskExecutions: 100,
-      }),
-    );
+    return Worker.create({
+      ...this.common(),
+      taskQueue: this.options.controlQueue,
+      activities,
+      maxConcurrentActivityTaskExecutions: 100,
+    });
   }
 
-  private async addAcquireWorker(
-    capabilities: readonly string[],
-    keeper: SessionKeeper,
-    gate: SlotGate,
-  ): Promise<void> {
+  private createAcquireWorker(capabilities: readonly string[], keeper: SessionKeeper, gate: SlotGate): Promise<Worker> {
     const activities = {
       [LEASE_ACTIVITY](request: LeaseRequest): Promise<void> {
         const { workflowExecution, workflowType, base64TaskToken } = Context.current().info;
@@ -137,21 +132,19 @@ export class SupervisorWorkers {
         });
       },
     };
-    this.workers.push(
-      await Worker.create({
-        ...this.common(),
-        taskQueue: acquireQueue(this.options.fleet, capabilities),
-        activities,
-        // One poll in flight, so that few tasks can be taken after the gate has closed.
-        activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
-        tuner: {
-          activityTaskSlotSupplier: gate.supplier(capabilities) satisfies CustomSlotSupplier<ActivitySlotInfo>,
-          workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
-          localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
-          nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
-        },
-      }),
-    );
+    return Worker.create({
+      ...this.common(),
+      taskQueue: acquireQueue(this.options.fleet, capabilities),
+      activities,
+      // One poll in flight, so that few tasks can be taken after the gate has closed.
+      activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
+      tuner: {
+        activityTaskSlotSupplier: gate.supplier(capabilities) satisfies CustomSlotSupplier<ActivitySlotInfo>,
+        workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+      },
+    });
   }
 }
 

@@ -40,14 +40,16 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     }, reject);
   });
 
-  const given = await settings;
-  // Loaded after the stream stands, so that a supervisor that dies meanwhile is noticed.
-  const [{ createLogger }, { installRuntime }, { createWorkers }, { connectNative, loadProfile }] = await Promise.all([
+  // Loaded while the supervisor loads the same and connects; the settings come after that.
+  const loading = Promise.all([
     import('../terminal/log.js'),
     import('../temporal/runtime.js'),
     import('./workers.js'),
     import('../temporal/connect.js'),
   ]);
+  loading.catch(() => undefined);
+  const given = await settings;
+  const [{ createLogger }, { installRuntime }, { createWorkers }, { connectNative, loadProfile }] = await loading;
   const log = createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr }).child({
     process: 'executor',
   });

@@ -56,11 +56,11 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     interceptors: { activity: [providing] },
   };
   const { workflows } = settings;
-  const workers: Worker[] = [];
-  for (const capabilities of capabilitySubsets(settings.capabilities)) {
-    const runsWorkflows = capabilities.length === 0;
-    workers.push(
-      await Worker.create({
+  // Side by side: the one for workflows waits for a thread that loads the SDK again.
+  return await Promise.all([
+    ...capabilitySubsets(settings.capabilities).map((capabilities) => {
+      const runsWorkflows = capabilities.length === 0;
+      return Worker.create({
         ...common,
         ...pooled,
         taskQueue: pooledQueue(settings.fleet, capabilities),
@@ -73,11 +73,9 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
               maxCachedWorkflows: MAX_CACHED_WORKFLOWS,
             }
           : {}),
-      }),
-    );
-  }
-  workers.push(
-    await Worker.create({
+      });
+    }),
+    Worker.create({
       ...common,
       taskQueue: settings.queue,
       maxConcurrentActivityTaskExecutions: MAX_PINNED,
@@ -86,8 +84,7 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       defaultHeartbeatThrottleInterval: PROGRESS_INTERVAL,
       interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
     }),
-  );
-  return workers;
+  ]);
 }
 
 /** Every exported function of the module is an activity. */

@@ -5,5 +5,11 @@
  */
 export { withSession, type PinnedActivityOptions, type Session } from './session.js';
 export type { OnLost, SessionOptions } from './options.js';
-export { pooled, workerActivities, type PooledOptions, type WorkerActivityOptions } from './routing.js';
+export {
+  pooled,
+  workerActivities,
+  type PooledOptions,
+  type RoutedActivities,
+  type WorkerActivityOptions,
+} from './routing.js';
 export { ERRORS, findErrorCode, isErrorCode, type ErrorCode } from '../contract/errors.js';

@@ -60,7 +60,7 @@ export function sessionContract(options: SessionOptions): SessionContract {
   const onLost = options.onLost ?? SESSION_DEFAULTS.onLost;
   if (onLost !== 'redo' && onLost !== 'fail') throw invalid('onLost', onLost, '"redo" or "fail"');
   const contract: SessionContract = {
-    fleet: failingTheWorkflow(() => checkName('fleet', options.fleet ?? workflowInfo().taskQueue)),
+    fleet: fleetOf(options.fleet),
     capabilities: failingTheWorkflow(() => capabilitySet(options.capabilities ?? [])),
     leaseTtlMs: duration('leaseTtl', options.leaseTtl, SESSION_DEFAULTS.leaseTtlMs, SESSION_LIMITS.leaseTtlMs),
     maxDurationMs: duration(
@@ -88,6 +88,31 @@ export function sessionContract(options: SessionOptions): SessionContract {
     throw invalid('maxReacquisitions', contract.maxReacquisitions, `a whole number from ${min} to ${max}`);
   }
   return contract;
+}
+
+/** What a replay takes for the fleet: the queue of an activity is nothing that a history is compared by. */
+const REPLAYED_FLEET = 'replayed';
+
+/**
+ * The fleet that was named, or else that of the workflow's task queue.
+ *
+ * `Worker.runReplayHistory` runs a workflow on a queue of its own, whose name is no fleet's. The run that is replayed
+ * passed the check, so a replay does not fail by it.
+ */
+export function fleetOf(named: string | undefined): string {
+  const { taskQueue, unsafe } = workflowInfo();
+  const fleet = named ?? taskQueue;
+  if (named === undefined && unsafe.isReplaying && !isFleetName(fleet)) return REPLAYED_FLEET;
+  return failingTheWorkflow(() => checkName('fleet', fleet));
+}
+
+function isFleetName(name: string): boolean {
+  try {
+    checkName('fleet', name);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function duration(name: string, value: Duration | undefined, fallbackMs: number, limits: { min: number; max: number }) {

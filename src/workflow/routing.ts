@@ -2,11 +2,12 @@
  * Activities that are routed without a session: to any worker with a capability set ({@link pooled}), or to one worker
  * by its queue ({@link workerActivities}). Workflow code never writes a queue name.
  */
-import { type ActivityInterfaceFor, proxyActivities, workflowInfo } from '@temporalio/workflow';
-import type { ActivityOptions } from '@temporalio/common';
+import { type ActivityInterfaceFor, type NotAnActivityMethod, proxyActivities } from '@temporalio/workflow';
+import type { ActivityFunction, ActivityOptions } from '@temporalio/common';
 import { pooledQueue, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
 import { SESSION_DEFAULTS } from '../contract/session.js';
 import { failingTheWorkflow } from './failures.js';
+import { fleetOf } from './options.js';
 
 /** Temporal's activity options and where the activities are to run. */
 export interface PooledOptions extends Omit<ActivityOptions, 'taskQueue'> {
@@ -24,9 +25,17 @@ export function pooled<A = Record<string, never>>(options: PooledOptions): Activ
   const { fleet, capabilities, ...activityOptions } = options;
   return proxyActivities<A>({
     ...activityOptions,
-    taskQueue: failingTheWorkflow(() => pooledQueue(fleet ?? workflowInfo().taskQueue, capabilities ?? [])),
+    taskQueue: failingTheWorkflow(() => pooledQueue(fleetOf(fleet), capabilities ?? [])),
   });
 }
+
+/**
+ * The activities of an interface as they are called on one worker. Unlike those of Temporal's `proxyActivities` they have
+ * no `executeWithOptions`: with it a call could leave the worker.
+ */
+export type RoutedActivities<A> = {
+  [K in keyof A]: A[K] extends ActivityFunction ? A[K] : typeof NotAnActivityMethod;
+};
 
 /** Temporal's activity options, less those that the routing decides. */
 export type WorkerActivityOptions = Omit<ActivityOptions, 'taskQueue' | 'activityId' | 'allowEagerDispatch'>;
@@ -41,7 +50,7 @@ let workerCalls = 0;
 export function workerActivities<A = Record<string, never>>(
   queue: string,
   options: WorkerActivityOptions,
-): ActivityInterfaceFor<A> {
+): RoutedActivities<A> {
   return new Proxy(
     {},
     {
@@ -62,5 +71,5 @@ export function workerActivities<A = Record<string, never>>(
         };
       },
     },
-  ) as ActivityInterfaceFor<A>;
+  ) as RoutedActivities<A>;
 }

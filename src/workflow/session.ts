@@ -6,7 +6,6 @@
  */
 import {
   ActivityFailure,
-  type ActivityInterfaceFor,
   ApplicationFailure,
   CancellationScope,
   condition,
@@ -22,6 +21,7 @@ import { SESSION_DEFAULTS, type Grant } from '../contract/session.js';
 import { sessionFailure } from './failures.js';
 import { releaseGrant, stopTakingGrants, takeGrants } from './grants.js';
 import { type Lease, type LeaseEnd, scheduleLease } from './lease.js';
+import type { RoutedActivities } from './routing.js';
 import { sessionContract, type SessionContract, type SessionOptions } from './options.js';
 
 /**
@@ -50,7 +50,7 @@ export interface Session {
    * They reject with `SessionLost` or `SessionExpired` when the session ends under them. Every other failure is theirs:
    * it is retried in place by `retry` and never moves the session.
    */
-  proxyActivities<A = Record<string, never>>(options: PinnedActivityOptions): ActivityInterfaceFor<A>;
+  proxyActivities<A = Record<string, never>>(options: PinnedActivityOptions): RoutedActivities<A>;
 }
 
 /**
@@ -256,7 +256,7 @@ class PinnedCalls {
 
   constructor(private readonly held: HeldSession) {}
 
-  proxy<A>(options: PinnedActivityOptions): ActivityInterfaceFor<A> {
+  proxy<A>(options: PinnedActivityOptions): RoutedActivities<A> {
     return new Proxy(
       {},
       {
@@ -267,7 +267,7 @@ class PinnedCalls {
           return (...args: unknown[]) => this.call(activityType, args, options);
         },
       },
-    ) as ActivityInterfaceFor<A>;
+    ) as RoutedActivities<A>;
   }
 
   private async call(activityType: string, args: unknown[], options: PinnedActivityOptions): Promise<unknown> {

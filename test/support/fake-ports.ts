@@ -288,6 +288,8 @@ export class FakeWorker {
   readonly table: SessionTable;
   readonly gate: SlotGate;
   readonly keeper: SessionKeeper;
+  /** What the ledger held at the start. */
+  readonly initialRecords: readonly LedgerRecord[];
   changes = 0;
   private grants = 0;
 
@@ -297,6 +299,7 @@ export class FakeWorker {
     this.scratch = new FakeScratch(this.journal, pace);
     this.temporal = new FakeTemporal(this.journal, pace);
     for (const [key, epoch] of directories ?? []) this.scratch.directories.set(key, epoch);
+    this.initialRecords = records;
     this.table = SessionTable.replay(records);
     this.gate = new SlotGate(rules, () => this.table.sessions().map(({ capabilities }) => capabilities));
     this.gate.setClosed(false);

@@ -330,7 +330,7 @@ async function followRun(run: Following): Promise<ExitCode> {
     });
   } catch (error) {
     await display.end();
-    if (wait.failure !== undefined) throw wait.failure;
+    if (wait.failure !== undefined) throw wait.failure as Error;
     if (wait.signal.aborted) throw await stopWatching(run, state, wait.reason());
     throw error;
   } finally {

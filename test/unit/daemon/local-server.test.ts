@@ -27,7 +27,7 @@ beforeEach(async () => {
   log = [];
   asked = [];
   handlers = {
-    settings: () => SETTINGS,
+    settings: () => Promise.resolve(SETTINGS),
     isCurrentExecutor: ({ incarnation }) => incarnation === 'life-1',
     executorReady: (incarnation) => asked.push(['ready', incarnation]),
     beginAttempt: (attempt) => {
@@ -104,6 +104,20 @@ describe('the local server', () => {
     await server.close();
     await ended;
     expect(commands).toHaveLength(2);
+  });
+
+  it('lets an executor wait for its settings, and sends it no other command before', async () => {
+    const due = deferred<ExecutorCommand>();
+    const asking = deferred<undefined>();
+    handlers.settings = () => {
+      asking.resolve(undefined);
+      return due.promise;
+    };
+    const connecting = connect();
+    await asking.promise;
+    server.send({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    due.resolve(SETTINGS);
+    expect((await connecting).commands).toEqual([SETTINGS]);
   });
 
   it('refuses an executor of another life, and goes on to command the current one', async () => {

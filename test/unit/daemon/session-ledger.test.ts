@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openSessionLedger } from '../../../src/daemon/session-ledger.js';
-import { type LedgerRecord, SessionTable } from '../../../src/daemon/session-table.js';
+import type { SessionTable } from '../../../src/daemon/session-table.js';
+import { type LedgerRecord } from '../../../src/daemon/session-table.js';
 import { openStateDirectory, type StateDirectory } from '../../../src/daemon/state-directory.js';
 import { FakeWorker, fakeLog, leaseTask, pinnedAttempt, type LogLine } from '../../support/fake-ports.js';
 

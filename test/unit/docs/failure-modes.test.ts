@@ -1,0 +1,39 @@
+/** Every test that docs/failure-modes.md names is there, and every row names one. */
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { formatDurationMs } from '../../../src/contract/duration.js';
+import { PRESENCE_TTL_MS } from '../../../src/contract/fleet.js';
+import { SESSION_DEFAULTS } from '../../../src/contract/session.js';
+
+const page = new URL('../../../docs/failure-modes.md', import.meta.url);
+const text = readFileSync(page, 'utf8');
+const cited = [...text.matchAll(/\[[a-z ]+\]\((\.\.\/test\/[^)]+)\): "([^"]+)"/g)].map(
+  ([, path, name]) => [path!, name!] as const,
+);
+
+describe('docs/failure-modes.md', () => {
+  it.each(cited)('%s has the test "%s"', (path, name) => {
+    expect(readFileSync(new URL(path, page), 'utf8')).toContain(`it('${name}'`);
+  });
+
+  it('names a test in every row', () => {
+    const rows = text.split('\n').filter((line) => line.startsWith('| ') && line.split('|').length === 7);
+    const bare = rows.filter(
+      (row) => !row.includes('../test/') && !row.startsWith('| what happens') && !/^\| -/.test(row),
+    );
+    expect(rows.length).toBeGreaterThan(20);
+    expect(bare).toEqual([]);
+  });
+
+  it('has the defaults of the contract', () => {
+    const defaults = new Map(
+      [...text.matchAll(/^\| ([^|]+?) +\| ([\d.]+ \w+)/gm)].map((row) => [row[1]!, row[2]!.replace('min', 'm')]),
+    );
+    const inTable = (what: string): string => (defaults.get(what) ?? 'nothing').replace(' ', '').replace('60s', '1m');
+    expect(inTable('lease TTL')).toBe(formatDurationMs(SESSION_DEFAULTS.leaseTtlMs));
+    expect(inTable('presence TTL')).toBe(formatDurationMs(PRESENCE_TTL_MS));
+    expect(inTable('heartbeat of a pinned step')).toBe(formatDurationMs(SESSION_DEFAULTS.pinnedHeartbeatTimeoutMs));
+    expect(inTable('maximum duration')).toBe(formatDurationMs(SESSION_DEFAULTS.maxDurationMs));
+    expect(inTable('acquire timeout')).toBe(formatDurationMs(SESSION_DEFAULTS.acquireTimeoutMs));
+  });
+});
