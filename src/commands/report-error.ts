@@ -7,6 +7,7 @@
  */
 import { AtlasError, findError, type ErrorCode } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
+import { workerOfIdentity } from '../contract/names.js';
 import { styleFor } from '../terminal/style.js';
 import { EXIT_OF_ERROR } from './exit-codes.js';
 
@@ -102,6 +103,15 @@ export function stepOf(error: unknown): string | undefined {
   for (const cause of causes(error)) {
     const { activityType } = cause as { activityType?: unknown };
     if (cause.name === 'ActivityFailure' && typeof activityType === 'string') return activityType;
+  }
+  return undefined;
+}
+
+/** The worker on which that activity failed, where the failure tells it. */
+export function workerOf(error: unknown): string | undefined {
+  for (const cause of causes(error)) {
+    const { identity } = cause as { identity?: unknown };
+    if (cause.name === 'ActivityFailure' && typeof identity === 'string') return workerOfIdentity(identity);
   }
   return undefined;
 }

@@ -119,3 +119,8 @@ export function sessionKey(session: string, runId: string): string {
 
 /** The shape of activity ids of calls that are routed to one worker without a session (see `workerActivities`). */
 export const WORKER_ACTIVITY_PREFIX = 'worker:';
+
+/** The worker in what its processes call themselves towards Temporal, such as `worker-7@atlas executor 4711`. */
+export function workerOfIdentity(identity: string): string | undefined {
+  return /^([a-z0-9][a-z0-9.-]*)@/.exec(identity)?.[1];
+}

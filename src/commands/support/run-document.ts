@@ -24,7 +24,7 @@ import { count, formatBytes, formatDuration, plainLines, plainText, wrapLines } 
 import { JSON_VERSION } from '../../terminal/records.js';
 import { currentStage, stageLabel } from '../../terminal/run-view.js';
 import { styleFor, terminalWidth } from '../../terminal/style.js';
-import { reasonOf, stepOf } from '../report-error.js';
+import { reasonOf, stepOf, workerOf } from '../report-error.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
 import { allArrived, fetchArtifacts, openOutputFolder, type OutputFolder } from './artifacts.js';
 import { fleetOf, openConnection } from './connection.js';
@@ -354,7 +354,13 @@ function endFacts(end: RunEnd<DocumentResult>): Parameters<typeof closeRun>[2] {
     return { failed: false, delivered, worker: artifacts.worker, redos: sessionAttempts - 1 };
   }
   const failedStep = stepOf(end.error);
-  return failedStep === undefined ? { failed: true } : { failed: true, failedStep };
+  // A run may fail between two looks at it: only its failure tells then who had it.
+  const worker = workerOf(end.error);
+  return {
+    failed: true,
+    ...(failedStep === undefined ? {} : { failedStep }),
+    ...(worker === undefined ? {} : { worker }),
+  };
 }
 
 /** What may be missing when no worker takes the run. */
@@ -362,8 +368,9 @@ function waitHint(parsed: ParsedCommand, kind: Following['kind']): string {
   if (kind === 'dev') return 'No worker has taken the run yet; the local worker may still be starting.';
   const capabilities = (parsed.options['capabilities'] as string[] | undefined) ?? [];
   const wanted = capabilities.length === 0 ? '' : ` with ${capabilityLabel(capabilities)}`;
-  const start = capabilities.length === 0 ? 'atlasd' : `atlasd --capabilities ${capabilities.join(',')}`;
-  return `No worker${wanted} of the fleet "${fleetOf(parsed)}" has taken the run yet. See \`atlas workers ls\`; start one with \`${start}\`.`;
+  const flags = connectionFlags(parsed);
+  const start = `atlasd${flags}${capabilities.length === 0 ? '' : ` --capabilities ${capabilities.join(',')}`}`;
+  return `No worker${wanted} of the fleet "${fleetOf(parsed)}" has taken the run yet. See \`atlas workers ls${flags}\`; start one with \`${start}\`.`;
 }
 
 /** What ends the waiting before the run ends: the user's Ctrl-C, `--timeout`, or the death of the servers of `--dev`. */
@@ -406,42 +413,73 @@ async function stopWatching(run: Following, state: RunState, reason: 'interrupt'
   const at = stage === undefined ? '' : ` at "${stageLabel(stage.name)}"`;
   const attach = attachCommand(parsed, workflowId);
   if (kind === 'attached' || (kind === 'started' && workerHasDocument(state))) {
-    const where = state.view.worker === null ? '' : ` on ${state.view.worker}`;
-    return new AtlasError(code, `${why}${at}. The run goes on${where}; its artifacts are kept there for a day.`, {
+    const { worker } = state.view;
+    const goesOn =
+      worker === null
+        ? 'The run goes on; its worker keeps the artifacts for a day.'
+        : `The run continues on ${worker}, which keeps the artifacts for a day.`;
+    return new AtlasError(code, `${why}${at}. ${goesOn}`, {
       next: `\`${attach}\` shows its progress and fetches the artifacts.`,
     });
   }
-  if (await cancelAndWait(run)) {
+  const outcome = await cancelAndWait(run);
+  if (outcome === 'closed') {
     return new AtlasError(code, `${why}${at}. The run was cancelled; nothing of it is left on a worker.`, {
-      next: 'Run the same command again to start over.',
+      next:
+        reason === 'timeout'
+          ? 'Run it again with a longer --timeout, or without one.'
+          : 'Run the same command again to start over.',
     });
   }
-  return new AtlasError(
-    code,
-    `${why}${at}. The run was asked to cancel but had not ended after ${CANCEL_WAIT_MS / 1_000} s.`,
-    {
-      next: `See how it ends with \`${attach}\`.`,
-    },
-  );
+  const waited = `${CANCEL_WAIT_MS / 1_000} s`;
+  const what =
+    outcome === 'asked'
+      ? `The run was asked to cancel but had not ended after ${waited}.`
+      : `The run could not be cancelled, as Temporal did not answer for ${waited}; it will fail without this command.`;
+  return new AtlasError(code, `${why}${at}. ${what}`, { next: `See how it ends with \`${attach}\`.` });
 }
 
 /** Whether the run has closed within the bound. Temporal may be away just now: asked again until then. */
-async function cancelAndWait({ client, handle, context, parsed }: Following): Promise<boolean> {
+async function cancelAndWait({
+  client,
+  handle,
+  context,
+  parsed,
+}: Following): Promise<'closed' | 'asked' | 'not reached'> {
   if (!isJson(parsed)) context.stderr.write('Cancelling the run; Ctrl-C again to leave at once.\n');
   const deadline = Date.now() + CANCEL_WAIT_MS;
   const signal = AbortSignal.timeout(CANCEL_WAIT_MS);
+  let isAsked = false;
   while (Date.now() < deadline) {
     try {
-      await client.withDeadline(deadline, () => handle.cancel());
+      await client.withDeadline(deadline, async () => {
+        await handle.cancel();
+        isAsked = true;
+        if (await isUntouched(handle)) await handle.terminate('cancelled before any worker had begun it');
+      });
       await client.withAbortSignal(signal, () => handle.result());
-      return true;
+      return 'closed';
     } catch (error) {
-      if (error instanceof Error && ['WorkflowFailedError', 'WorkflowNotFoundError'].includes(error.name)) return true;
-      if (!isUnavailable(error) || signal.aborted) return false;
+      if (error instanceof Error && ['WorkflowFailedError', 'WorkflowNotFoundError'].includes(error.name)) {
+        return 'closed';
+      }
+      if (!isUnavailable(error) || signal.aborted) break;
       await sleep(500);
     }
   }
-  return false;
+  return isAsked ? 'asked' : 'not reached';
+}
+
+/** Of a run that was started and asked to cancel, and that no worker has ever looked at. */
+const UNTOUCHED_HISTORY_LENGTH = 3;
+
+/**
+ * Whether no worker has ever run the workflow. A fleet without workers can not act on a cancellation; a run that has not
+ * begun holds nothing, so that it may be terminated instead.
+ */
+async function isUntouched(handle: WorkflowHandle): Promise<boolean> {
+  const { historyLength } = await handle.describe();
+  return historyLength <= UNTOUCHED_HISTORY_LENGTH;
 }
 
 /** The failure of the job with its step and reason, and the next step for that reason. */

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client, WorkflowHandle } from '@temporalio/client';
+import { workerOfIdentity } from '../../contract/names.js';
 import { isProgress, type Progress } from '../../contract/progress.js';
 import { isUnavailable } from '../../temporal/connect.js';
 import { observe, observeOutage, type PendingActivity, type RunState } from './run-progress.js';
@@ -158,6 +159,6 @@ function workerOf(raw: RawPending, fleet: string): string | undefined {
   if (typeof queue === 'string' && queue.startsWith(prefix) && !queue.includes(':') && queue.includes('.')) {
     return queue.slice(prefix.length, queue.lastIndexOf('.'));
   }
-  const identity = raw.lastWorkerIdentity;
-  return typeof identity === 'string' && identity !== '' ? identity : undefined;
+  const identity = raw.lastWorkerIdentity ?? '';
+  return workerOfIdentity(identity) ?? (identity === '' ? undefined : identity);
 }

@@ -1,7 +1,7 @@
 import { ActivityFailure, ApplicationFailure, CancelledFailure, RetryState } from '@temporalio/common';
 import { WorkflowFailedError, WorkflowNotFoundError } from '@temporalio/client';
 import { describe, expect, it } from 'vitest';
-import { describeError, reasonOf, reportError, stepOf } from '../../../src/commands/report-error.js';
+import { describeError, reasonOf, reportError, stepOf, workerOf } from '../../../src/commands/report-error.js';
 import { AtlasError } from '../../../src/contract/errors.js';
 import { fakeContext } from '../../support/fake-context.js';
 
@@ -11,7 +11,7 @@ function failedWorkflow(cause: Error, activityType = 'extractPages'): WorkflowFa
     activityType,
     'abc.1:2',
     RetryState.NON_RETRYABLE_FAILURE,
-    'w',
+    'worker-7@atlas executor 4711',
     cause,
   );
   return new WorkflowFailedError('Workflow execution failed', activity, RetryState.NON_RETRYABLE_FAILURE);
@@ -97,7 +97,13 @@ describe('describeError', () => {
   });
 });
 
-describe('reasonOf and stepOf', () => {
+describe('reasonOf, stepOf and workerOf', () => {
+  it('name the step that failed and the worker it failed on', () => {
+    const error = failedWorkflow(ApplicationFailure.create({ message: 'full', type: 'OutOfDisk' }));
+    expect([stepOf(error), workerOf(error), reasonOf(error)]).toEqual(['extractPages', 'worker-7', 'full']);
+    expect(workerOf(new Error('of no activity'))).toBeUndefined();
+  });
+
   it('say that a job was cancelled', () => {
     expect(reasonOf(failedWorkflow(new CancelledFailure('')))).toBe('it was cancelled');
   });

@@ -13,6 +13,7 @@ import {
   sessionKey,
   WORKER_ACTIVITY_PREFIX,
   workerControlQueue,
+  workerOfIdentity,
   workerQueue,
   workerWorkflowId,
 } from '../../../src/contract/names.js';
@@ -140,5 +141,14 @@ describe('sessionKey', () => {
   it('tells the same session in two runs apart', () => {
     expect(sessionKey('s', 'run-1')).toBe('s.run-1');
     expect(sessionKey('s', 'run-2')).not.toBe(sessionKey('s', 'run-1'));
+  });
+});
+
+describe('workerOfIdentity', () => {
+  it('finds the name of the worker, and none in the identity of another program', () => {
+    expect(workerOfIdentity('worker-7.rack-2@atlas executor 4711')).toBe('worker-7.rack-2');
+    expect(workerOfIdentity('worker-7@atlas supervisor')).toBe('worker-7');
+    expect(workerOfIdentity('4711')).toBeUndefined();
+    expect(workerOfIdentity('')).toBeUndefined();
   });
 });
