@@ -23,8 +23,8 @@ export default defineConfig({
     // The tests start processes and a server; more files at once only make each other slow.
     maxWorkers: 2,
     // Guards against hanging, not expectations: a test that needs a bound states it.
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    testTimeout: 120_000,
+    hookTimeout: 180_000,
     teardownTimeout: 30_000,
   },
 });

@@ -22,10 +22,12 @@ export interface CurrentWorker {
   /** What the worker advertises. */
   readonly capabilities: readonly string[];
   /**
-   * A directory on this worker that outlives sessions. The daemon deletes an entry of it that was not modified for a
-   * day (`--keep`).
+   * A directory on this worker that outlives sessions. The daemon deletes an entry of it that was not modified for
+   * {@link CurrentWorker.keptForMs}.
    */
   readonly keptDirectory: string;
+  /** In milliseconds; `--keep` of the daemon, a day unless set. */
+  readonly keptForMs: number;
 }
 
 /** The session that the running activity is pinned to. */

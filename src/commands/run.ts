@@ -15,7 +15,7 @@ export const run: CommandSpec = {
   usage: ['process-document [options] FILE|URL', '--attach ID [options]'],
   description: [
     'process-document reads a PDF (the text layer of its pages, or OCR where a page has none) and writes a summary. All steps run on one worker; if that worker is lost, they are done again on another.',
-    'A plain path is served to the worker over HTTP by this command, with a token made for this run. The default address works for a worker on this host; for one on another host give an address of this host that the worker can reach with --serve-address, and allow it in the configuration of the worker. A file:// URL is read by the worker from its own disk, under the directories that its configuration lists. An http(s) URL is fetched by the worker.',
+    'A plain path is served to the worker over HTTP by this command, with a token made for this run. The default address works for a worker on this host; for one on another host give an address of this host that the worker can reach with --serve-address, and allow it in the configuration of the worker. A file:// URL is read by the worker from its own disk, under the directories that its configuration lists; size and hash are taken here, so the file must be readable at the same path here too, as on a shared file system. An http(s) URL is fetched by the worker.',
     'Ctrl-C before the worker has the whole document cancels the run. After that it only detaches: the run goes on, its artifacts stay on the worker for a day, and `atlas run --attach ID` shows the progress and fetches them. A second Ctrl-C ends the command at once.',
   ],
   arguments: [

@@ -30,6 +30,7 @@ export interface ExecutorSettings {
   readonly queue: string;
   readonly capabilities: readonly string[];
   readonly keptDirectory: string;
+  readonly keptForMs: number;
   readonly activitiesPath: string;
   readonly workflows: { readonly kind: 'bundle' | 'path'; readonly path: string };
   /** How long running activities may go on when the executor is stopped. */

@@ -467,7 +467,9 @@ function refuseUnknown(unknown: readonly string[], known: Iterable<string>, plac
     const nearest = nearestName(name, names);
     return `${name} is not known${nearest === undefined ? '' : ` (did you mean ${nearest}?)`}`;
   });
-  throw new AtlasError('ConfigUnknownKey', `${place}: ${complaints.join(', ')}.`);
+  throw new AtlasError('ConfigUnknownKey', `${place}: ${complaints.join(', ')}.`, {
+    next: `Correct or remove ${unknown.length === 1 ? unknown[0]! : 'them'}; \`atlasd --help\` lists all.`,
+  });
 }
 
 function readConfigFile(inputs: ConfigInputs): ConfigFile | undefined {

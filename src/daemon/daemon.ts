@@ -64,6 +64,7 @@ export class Daemon {
   private readonly timers: NodeJS.Timeout[] = [];
   private executorState: ExecutorState = 'starting';
   private stopping = false;
+  private started = false;
   /** Before that it runs nothing, so that it need not be asked to stop. */
   private executorHasSettings = false;
   private readonly identity: WorkerIdentity;
@@ -224,6 +225,7 @@ export class Daemon {
         'The name was taken over from another instance, whose sessions are lost',
       );
     await this.untilExecutorReady();
+    this.started = true;
     log.info(
       {
         event: 'worker-ready',
@@ -273,6 +275,7 @@ export class Daemon {
       queue: this.identity.queue,
       capabilities: config.capabilities,
       keptDirectory: directory.keptRoot,
+      keptForMs: config.keepMs,
       activitiesPath: config.activitiesPath ?? DEFAULT_ACTIVITIES,
       workflows:
         workflows === undefined
@@ -385,7 +388,12 @@ export class Daemon {
     this.gate?.setClosed(true);
     this.presence?.changed();
     const held = this.keeper?.table.sessionCount ?? 0;
-    log.info(
+    // A start that failed has its own word, which must not drown in what follows from it.
+    const say: Logger['info'] = (fields, message) => {
+      if (this.started) log.info(fields, message);
+      else log.debug(fields, message);
+    };
+    say(
       { event: 'stop', sessions: held, graceMs: config.graceMs },
       held === 0 ? 'Stopping' : 'Stopping when the sessions have ended',
     );
@@ -413,7 +421,7 @@ export class Daemon {
     await this.temporal?.close();
     await this.ledger?.close();
     clearTimeout(watchdog);
-    log.info({ event: 'stopped' }, 'Stopped');
+    say({ event: 'stopped' }, 'Stopped');
   }
 
   /** Ends now: the second signal. */

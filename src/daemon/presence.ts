@@ -27,6 +27,8 @@ import type { EventLog } from './ports.js';
 const INTERVALS_PER_TTL = 3;
 /** How much longer than the presence TTL a registration is tried while another worker holds the name. */
 const CONFLICT_PATIENCE_MS = 4_000;
+/** After this many presence TTLs without being asked for presence the daemon registers again. */
+const MISSING_AFTER_TTLS = 2;
 const CONFLICT_RETRY_MS = 1_000;
 const WORKFLOW_TASK_TIMEOUT = '3s';
 const UPDATE_DEADLINE_MS = 10_000;
@@ -37,6 +39,7 @@ const CHANGE_DELAY_MS = 50;
 export class Presence {
   private token: Uint8Array | undefined;
   private timer: NodeJS.Timeout | undefined;
+  private missingTimer: NodeJS.Timeout | undefined;
   private sending = false;
   private sendAgain = false;
   private stopped = false;
@@ -60,7 +63,9 @@ export class Presence {
     const giveUpAtMs = performance.now() + this.identity.presenceTtlMs + CONFLICT_PATIENCE_MS;
     for (let tries = 1; ; tries += 1) {
       try {
-        return await this.registerOnce();
+        const answer = await this.registerOnce();
+        this.watchForPresence();
+        return answer;
       } catch (error) {
         const conflict = conflictOf(error);
         if (conflict === undefined) throw error;
@@ -100,17 +105,39 @@ export class Presence {
     // has just been handled, makes the workflow schedule another.
     if (request.nonce !== this.identity.nonce || this.stopped) return;
     this.token = taskToken;
+    clearTimeout(this.missingTimer);
     this.changed();
     if (!request.lost) return;
     this.log.warn({ event: 'returned' }, 'The fleet took this worker for lost; it registers again');
+    this.registerAgain();
+  }
+
+  /**
+   * Registers again when presence is not asked for: the workflow of this worker was terminated, or belongs to another
+   * instance by now.
+   */
+  private watchForPresence(): void {
+    clearTimeout(this.missingTimer);
+    this.missingTimer = setTimeout(() => {
+      if (this.stopped || this.token !== undefined) return;
+      this.log.warn(
+        { event: 'presence-missed' },
+        'The fleet does not ask for the presence of this worker; it registers again',
+      );
+      this.registerAgain();
+      this.watchForPresence();
+    }, this.identity.presenceTtlMs * MISSING_AFTER_TTLS);
+  }
+
+  private registerAgain(): void {
     this.registerOnce().catch((error: unknown) => {
       const conflict = conflictOf(error);
       if (conflict === undefined)
         this.log.warn(
           { event: 'register-failed', reason: String(error) },
-          'The registration failed; it is tried with the next presence',
+          'The registration failed; it is tried again',
         );
-      else this.onSuperseded(conflict);
+      else if (!this.stopped) this.onSuperseded(conflict);
     });
   }
 
@@ -142,7 +169,10 @@ export class Presence {
     } catch (error) {
       if (error instanceof ActivityNotFoundError || error instanceof ActivityCancelledError) {
         // The workflow has scheduled another one, or is about to; pickUp() goes on with it.
-        if (this.token === token) this.token = undefined;
+        if (this.token === token) {
+          this.token = undefined;
+          this.watchForPresence();
+        }
         this.log.debug({ event: 'presence-ended' }, 'The presence activity has ended; waiting for the next');
       } else {
         this.log.warn(
@@ -163,6 +193,7 @@ export class Presence {
     if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);
+    clearTimeout(this.missingTimer);
     const handle = this.client.workflow.getHandle(workerWorkflowId(this.identity.fleet, this.identity.name));
     try {
       await this.client.connection.withDeadline(Date.now() + STOPPED_DEADLINE_MS, () =>

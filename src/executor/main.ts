@@ -62,6 +62,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     queue: given.queue,
     capabilities: given.capabilities,
     keptDirectory: given.keptDirectory,
+    keptForMs: given.keptForMs,
   };
   guard = new AttemptGuard(link, incarnation, worker);
   const workers = await createWorkers({

@@ -27,11 +27,25 @@ const EXPECTED = new Set([
   'No activities registered, not polling for activity tasks',
 ]);
 
+/** In an outage every poll fails several times a second; once in this time the same words are news enough. */
+const REPEAT_AFTER_MS = 10_000;
+const MAX_REMEMBERED = 100;
+
 export function installRuntime(log: RuntimeLog): void {
+  const lastMs = new Map<string, number>();
+  const isRepetition = (message: string): boolean => {
+    const nowMs = performance.now();
+    if (nowMs - (lastMs.get(message) ?? Number.NEGATIVE_INFINITY) < REPEAT_AFTER_MS) return true;
+    if (lastMs.size >= MAX_REMEMBERED) lastMs.clear();
+    lastMs.set(message, nowMs);
+    return false;
+  };
   const write = (level: LogLevel, message: string, meta?: LogMetadata): void => {
     // Log lines of workflows and activities are the user's, at the level the user chose.
     const own = meta?.['sdkComponent'] === 'workflow' || meta?.['sdkComponent'] === 'activity';
     const target = own && level === 'INFO' ? 'info' : EXPECTED.has(message) ? 'debug' : LEVEL[level];
+    // Only what core says of itself: each failed attempt of a user's activity is a line of its own.
+    if (!own && level === 'WARN' && isRepetition(message)) return;
     log[target]({ event: 'temporal', ...describe(meta) }, message);
   };
   Runtime.install({

@@ -134,7 +134,9 @@ describe('kill -9', () => {
     const scratch = join(worker.stateDirectory, 'scratch');
     for (const entry of await readdir(scratch)) await rm(join(scratch, entry), { recursive: true });
     const restarted = await restartWorker(worker);
-    expect(await restarted.event('loss')).toMatchObject({ reason: 'The scratch directory of the session is gone from the worker.' });
+    expect(await restarted.event('loss')).toMatchObject({
+      reason: 'The scratch directory of the session is gone from the worker.',
+    });
     expect(await handle.result()).toMatchObject({ attempt: 2, state: 'by attempt 2' });
   });
 });

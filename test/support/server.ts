@@ -4,6 +4,9 @@ import type { Client } from '@temporalio/client';
 import { connectClient, plainProfile, type TemporalClient } from '../../src/temporal/connect.js';
 import { startDevServer, type DevServer, type DevServerOptions } from '../../src/temporal/dev-server.js';
 
+/** A guard against hanging: a machine that runs many tests at once can take its time. */
+const CONNECT_TIMEOUT_MS = 30_000;
+
 /** The address of the server that the whole run shares. */
 export function temporalAddress(): string {
   return inject('temporalAddress');
@@ -24,7 +27,7 @@ export function temporalEnvironment(address: string = temporalAddress()): NodeJS
 
 /** A client of the shared server, or of another. The caller closes it. */
 export async function connectTestClient(address: string = temporalAddress()): Promise<TemporalClient> {
-  return await connectClient(plainProfile(address));
+  return await connectClient(plainProfile(address), { connectTimeoutMs: CONNECT_TIMEOUT_MS });
 }
 
 /** One client of the shared server for all tests of a file; call at the top and use the result inside tests. */

@@ -5,6 +5,7 @@ import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
 import { styleFor } from '../../terminal/style.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
 import { describeDevStep, startDevEnvironment, type DevEnvironment, type WorkerLogLine } from './dev-environment.js';
+import { programOf } from './program-name.js';
 
 export async function runDev(context: CommandContext, parsed: ParsedCommand): Promise<ExitCode> {
   const { RESOLVE_STEP_LABELS } = await import('../../temporal/resolve-server.js');
@@ -72,8 +73,9 @@ function announce(environment: DevEnvironment, context: CommandContext, say: (li
   if (worker !== undefined && worker.fleet !== DEFAULT_FLEET) {
     context.stdout.write(`export ATLAS_FLEET=${worker.fleet}\n`);
   }
-  say('atlas workers ls');
-  say('atlas run process-document examples/sample.pdf');
+  const program = programOf(context.env);
+  say(`${program} workers ls`);
+  if (worker !== undefined) say(`${program} run process-document FILE`);
   say('\nCtrl-C stops the server' + (worker === undefined ? '.' : ' and the worker.'));
 }
 

@@ -31,6 +31,7 @@ import { fleetOf, openConnection } from './connection.js';
 import { prepareSource, type PreparedSource } from './document-source.js';
 import { didYouMean } from './did-you-mean.js';
 import type { ServeAddress } from './parse.js';
+import { programOf } from './program-name.js';
 import { openRunDisplay, type RunDisplay } from './run-display.js';
 import { closeRun, startOfRun, workerHasDocument, type RunState } from './run-progress.js';
 import { DEFAULT_SERVE_ADDRESS, startTransferServer, type TransferServer } from './transfer-server.js';
@@ -614,11 +615,6 @@ function textOption(parsed: ParsedCommand, name: string): string | undefined {
 
 function serveAddressOf(parsed: ParsedCommand): ServeAddress {
   return (parsed.options['serveAddress'] as ServeAddress | undefined) ?? DEFAULT_SERVE_ADDRESS;
-}
-
-/** How the user calls the program, for commands to be typed again. */
-function programOf(env: NodeJS.ProcessEnv): string {
-  return env['npm_command'] === 'exec' ? 'npx atlas' : 'atlas';
 }
 
 /** The connection flags that were given, so that a printed command reaches the same server and fleet. */

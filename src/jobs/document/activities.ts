@@ -257,12 +257,13 @@ export async function deliverDocument(request: DeliverStepRequest): Promise<Deli
   return await inSession(async (session, settings) => {
     const { keepArtifacts, sendArtifacts } = await import('./artifacts.js');
     const { listedAddresses } = await import('./addresses.js');
-    const { name: worker, queue, keptDirectory } = session.worker;
+    const { name: worker, queue, keptDirectory, keptForMs } = session.worker;
     const { signal } = session;
     const id = session.runId;
     const { files, keptUntilMs } = await keepArtifacts({
       scratch: session.scratchDirectory,
       keptDirectory,
+      keptForMs,
       id,
       signal,
     });

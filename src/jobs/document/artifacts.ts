@@ -18,16 +18,15 @@ import { diskFailure, hashFile, syncDirectory } from './files.js';
 /** The artifacts of the job, in the order in which they are sent: what a reader wants first comes last and complete. */
 export const ARTIFACT_NAMES = ['pages.jsonl', 'text.txt', 'report.json', 'summary.md'] as const;
 
-const KEPT_MS = 24 * 60 * 60 * 1000;
-
 /** Copies the artifacts from the scratch directory to the worker's kept directory. */
 export async function keepArtifacts(options: {
   readonly scratch: string;
   readonly keptDirectory: string;
+  readonly keptForMs: number;
   readonly id: string;
   readonly signal: AbortSignal;
 }): Promise<{ files: ArtifactFile[]; keptUntilMs: number }> {
-  const { scratch, keptDirectory, id, signal } = options;
+  const { scratch, keptDirectory, keptForMs, id, signal } = options;
   const target = join(keptDirectory, checkedName(id));
   // The process is in the name: an attempt whose executor was killed may have left one behind.
   const temporary = join(keptDirectory, `.${id}.${process.pid}.tmp`);
@@ -55,7 +54,7 @@ export async function keepArtifacts(options: {
     // The daemon goes by the time of the last change.
     const now = new Date();
     await utimes(target, now, now);
-    return { files, keptUntilMs: now.getTime() + KEPT_MS };
+    return { files, keptUntilMs: now.getTime() + keptForMs };
   } catch (error) {
     await rm(temporary, { recursive: true, force: true });
     throw diskFailure(error, `keeping the artifacts in ${keptDirectory}`);
