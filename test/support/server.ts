@@ -26,8 +26,11 @@ export function temporalEnvironment(address: string = temporalAddress()): NodeJS
 }
 
 /** A client of the shared server, or of another. The caller closes it. */
-export async function connectTestClient(address: string = temporalAddress()): Promise<TemporalClient> {
-  return await connectClient(plainProfile(address), { connectTimeoutMs: CONNECT_TIMEOUT_MS });
+export async function connectTestClient(
+  address: string = temporalAddress(),
+  namespace?: string,
+): Promise<TemporalClient> {
+  return await connectClient(plainProfile(address, namespace), { connectTimeoutMs: CONNECT_TIMEOUT_MS });
 }
 
 /** One client of the shared server for all tests of a file; call at the top and use the result inside tests. */
