@@ -5,7 +5,7 @@
 import { ActivityCancelledError, ActivityNotFoundError, type Client, WorkflowNotFoundError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import { ERRORS, type ErrorCode } from '../contract/errors.js';
-import { GRANT_SIGNAL, type Grant } from '../contract/session.js';
+import { ASK_SIGNAL, GRANT_SIGNAL, type Grant } from '../contract/session.js';
 import type { TemporalPort } from './ports.js';
 
 /** A call without an answer by then is repeated; the shortest lease TTL (1 s) leaves room for that. */
@@ -22,6 +22,19 @@ export function temporalPort(client: Client): TemporalPort {
       if (!(error instanceof ActivityNotFoundError)) throw error;
     }
   };
+  const signalOwner = async (
+    { workflowId, runId }: { workflowId: string; runId: string },
+    signal: string,
+    grant: Grant,
+  ): Promise<'delivered' | 'gone'> => {
+    try {
+      await bounded(() => client.workflow.getHandle(workflowId, runId).signal<[Grant]>(signal, grant));
+      return 'delivered';
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return 'gone';
+      throw error;
+    }
+  };
   return {
     async heartbeat(leaseToken) {
       try {
@@ -34,20 +47,36 @@ export function temporalPort(client: Client): TemporalPort {
       }
     },
     completeLease: (leaseToken) => unlessGone(() => client.activity.complete(bytes(leaseToken), undefined)),
+    async answerConfirm(taskToken) {
+      try {
+        await bounded(() => client.activity.complete(bytes(taskToken), undefined));
+        return 'answered';
+      } catch (error) {
+        if (error instanceof ActivityNotFoundError) return 'gone';
+        throw error;
+      }
+    },
     cancelLease: (leaseToken) => unlessGone(() => client.activity.reportCancellation(bytes(leaseToken))),
     failLease: (leaseToken, code, message) =>
       unlessGone(() => client.activity.fail(bytes(leaseToken), failure(code, message))),
     failAttempt: (taskToken, code, message) =>
       unlessGone(() => client.activity.fail(bytes(taskToken), failure(code, message))),
-    async signalGrant({ workflowId, runId }, grant) {
+    completeAttempt: (taskToken, { json }) =>
+      unlessGone(() =>
+        client.activity.complete(bytes(taskToken), json === undefined ? undefined : (JSON.parse(json) as unknown)),
+      ),
+    async describeOwner({ workflowId, runId }) {
       try {
-        await bounded(() => client.workflow.getHandle(workflowId, runId).signal<[Grant]>(GRANT_SIGNAL, grant));
-        return 'delivered';
+        const { status } = await bounded(() => client.workflow.getHandle(workflowId, runId).describe());
+        if (status.name === 'RUNNING' || status.name === 'PAUSED') return 'running';
+        return status.name === 'CONTINUED_AS_NEW' ? 'continued' : 'closed';
       } catch (error) {
-        if (error instanceof WorkflowNotFoundError) return 'gone';
+        if (error instanceof WorkflowNotFoundError) return 'closed';
         throw error;
       }
     },
+    askOwner: (owner, grant) => signalOwner(owner, ASK_SIGNAL, grant),
+    signalGrant: (owner, grant) => signalOwner(owner, GRANT_SIGNAL, grant),
   };
 }
 

@@ -15,6 +15,7 @@ const GRANT: Grant = {
   queue: 'q',
   controlQueue: 'c',
   incarnation: 'i',
+  presenceTtlMs: 6_000,
 };
 
 /** A client all of whose calls end the same way, and the calls it got. */
