@@ -18,7 +18,7 @@ function load(given: Given = {}): Config {
   return loadConfig({
     flags: given.flags ?? {},
     env: { HOME: '/home/a', PATH: '/bin', ...given.env },
-    cwd: '/work/here',
+    cwd: '/srv/here',
     uid: given.uid ?? 1000,
     readFile: (path) => {
       const content = files[path];
@@ -119,8 +119,8 @@ describe('loadConfig', () => {
     const lists = { capabilities: 'ocr, gpu,gpu', reserve: 'gpu=2,ocr=1', documentAllowFiles: '/a,/b' };
     const paths = { stateDir: 'state', activities: './a.js', workflows: '/w.js' };
     const here = {
-      stateDirectory: '/work/here/state',
-      activitiesPath: '/work/here/a.js',
+      stateDirectory: '/srv/here/state',
+      activitiesPath: '/srv/here/a.js',
       workflowsPath: '/w.js',
     };
     const split = Object.fromEntries(Object.entries(lists).map(([key, value]) => [key, value.split(',')]));
@@ -190,9 +190,9 @@ describe('loadConfig', () => {
       ['below XDG_CONFIG_HOME', { env: { XDG_CONFIG_HOME: '/xdg' } }, 'xdg'],
       ['below the home directory', { toml: 'fleet = "home"' }, 'home'],
       ['by the flag', { flags: { config: 'own.toml' }, uid: 0 }, 'own'],
-      ['by the variable', { env: { ATLAS_CONFIG: '/work/here/own.toml' } }, 'own'],
+      ['by the variable', { env: { ATLAS_CONFIG: '/srv/here/own.toml' } }, 'own'],
     ])('%s', (_, given: Given, fleet) => {
-      const own = { '/work/here/own.toml': 'fleet = "own"' };
+      const own = { '/srv/here/own.toml': 'fleet = "own"' };
       expect(load({ ...given, files: { ...files, ...own } }).fleet).toBe(fleet);
     });
 
@@ -200,7 +200,7 @@ describe('loadConfig', () => {
       expect(failure({ flags: { config: 'gone.toml' } })).toEqual({
         code: 'ConfigInvalid',
         message:
-          '--config: the configuration file /work/here/gone.toml can not be read: ENOENT: no file /work/here/gone.toml.',
+          '--config: the configuration file /srv/here/gone.toml can not be read: ENOENT: no file /srv/here/gone.toml.',
       });
     });
   });
