@@ -3,9 +3,8 @@
  * session keeper decides on.
  */
 import { ActivityCancelledError, ActivityNotFoundError, type Client, WorkflowNotFoundError } from '@temporalio/client';
-import { ApplicationFailure } from '@temporalio/common';
-import { ERRORS, type ErrorCode } from '../contract/errors.js';
 import { GRANT_SIGNAL, type Grant } from '../contract/session.js';
+import { failure } from '../temporal/failures.js';
 import type { TemporalPort } from './ports.js';
 
 /** A call without an answer by then is repeated; the shortest lease TTL (1 s) leaves room for that. */
@@ -49,17 +48,6 @@ export function temporalPort(client: Client): TemporalPort {
       }
     },
   };
-}
-
-/** The failure that carries an error of the catalogue over a Temporal boundary. */
-export function failure(code: ErrorCode, message: string, cause?: Error): ApplicationFailure {
-  return ApplicationFailure.create({
-    type: code,
-    message,
-    nonRetryable: !ERRORS[code].retryable,
-    details: [{ next: ERRORS[code].next }],
-    ...(cause === undefined ? {} : { cause }),
-  });
 }
 
 function bytes(base64: string): Uint8Array {

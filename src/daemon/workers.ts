@@ -17,10 +17,10 @@ import {
   type ReleaseAnswer,
   type ReleaseRequest,
 } from '../contract/session.js';
+import { failure } from '../temporal/failures.js';
 import type { Presence } from './presence.js';
 import type { SessionKeeper } from './session-keeper.js';
 import type { SlotGate } from './slots.js';
-import { failure } from './temporal-port.js';
 
 const FLEET_BUNDLE = fileURLToPath(new URL('../bundles/worker-workflow.js', import.meta.url));
 /** After the death of the process that ran a workflow its next task waits this long on a queue nobody polls. */

@@ -11,7 +11,8 @@ import { provide } from '../activity/provider.js';
 import { findError } from '../contract/errors.js';
 import type { AttemptFacts } from '../contract/local.js';
 import { parseSessionActivityId, sessionKey, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
-import { failure, throwingFailures } from './failures.js';
+import { failure } from '../temporal/failures.js';
+import { throwingFailures } from './failures.js';
 import type { SupervisorLink } from './supervisor-link.js';
 
 /** Heartbeats within one heartbeat timeout. */

@@ -1,16 +1,6 @@
-/** Errors of the catalogue as activities report them: classes do not survive a Temporal boundary, types do. */
-import { ApplicationFailure } from '@temporalio/common';
-import { AtlasError, ERRORS, type ErrorCode } from '../contract/errors.js';
-
-export function failure(code: ErrorCode, message: string, cause?: Error): ApplicationFailure {
-  return ApplicationFailure.create({
-    type: code,
-    message,
-    nonRetryable: !ERRORS[code].retryable,
-    details: [{ next: ERRORS[code].next }],
-    ...(cause === undefined ? {} : { cause }),
-  });
-}
+/** What the activities of the executor throw: errors of the catalogue keep their code on the way to the server. */
+import { AtlasError } from '../contract/errors.js';
+import { failure } from '../temporal/failures.js';
 
 /** Runs an activity; an {@link AtlasError} that it throws, such as `NotInSession`, keeps its code. */
 export async function throwingFailures<T>(run: () => Promise<T>): Promise<T> {

@@ -4,7 +4,8 @@ import { ApplicationFailure } from '@temporalio/common';
 import { describe, expect, it } from 'vitest';
 import { ERRORS } from '../../../src/contract/errors.js';
 import type { Grant } from '../../../src/contract/session.js';
-import { failure, temporalPort } from '../../../src/daemon/temporal-port.js';
+import { temporalPort } from '../../../src/daemon/temporal-port.js';
+import { failure } from '../../../src/temporal/failures.js';
 
 const TOKEN = Buffer.from('a task token').toString('base64');
 const GRANT: Grant = {
