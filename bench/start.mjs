@@ -5,13 +5,12 @@
  * Processor time stands beside the wall time, since on a busy machine only the first can be compared between runs.
  */
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ROOT, say, ScriptError } from '../scripts/lib.mjs';
 import { cpuMs, endedChildrenCpuMs, memoryOf } from './support/process-usage.mjs';
+import { environmentFor, exitOf, removeFolder, temporaryFolder } from './support/programs.mjs';
 import { line } from './support/report.mjs';
 
 export const summary = 'start time and idle memory of atlas and atlasd, and the steps of the demo';
@@ -138,7 +137,7 @@ let fleetCount = 0;
 
 async function measureWorker(temporal, address, capabilities) {
   const { acquireQueue, pooledQueue } = await import('../dist/contract/names.js');
-  const directory = mkdtempSync(join(tmpdir(), 'ab-'));
+  const directory = temporaryFolder();
   fleetCount += 1;
   const fleet = `bench${process.pid}x${fleetCount}`;
   // The last queues that are polled: sessions of all capabilities, which wait for the executor, and its own.
@@ -181,18 +180,8 @@ async function measureWorker(temporal, address, capabilities) {
     const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
     await exited;
     clearTimeout(timer);
-    rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
+    removeFolder(directory);
   }
-}
-
-/** The configuration of whoever measures must not count: no ATLAS_ variables, no profile. */
-function environmentFor(address) {
-  return {
-    ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(ATLAS|TEMPORAL)_/.test(name))),
-    TEMPORAL_ADDRESS: address,
-    TEMPORAL_NAMESPACE: 'default',
-    TEMPORAL_CONFIG_FILE: '/dev/null',
-  };
 }
 
 function readEvents(child) {
@@ -256,13 +245,6 @@ async function bounded(promise, exited, what, log) {
   }
 }
 
-function exitOf(child) {
-  return new Promise((resolve, reject) => {
-    child.once('error', reject);
-    child.once('close', (code, signal) => resolve(code ?? signal));
-  });
-}
-
 // The demo -----------------------------------------------------------------------------------------------------------
 
 /** By when each line of the demo appears, what it says, and the name of the step that it ends. */
@@ -288,7 +270,7 @@ async function measureDemo(runs) {
 }
 
 async function demoOnce() {
-  const directory = mkdtempSync(join(tmpdir(), 'ab-'));
+  const directory = temporaryFolder();
   try {
     const startMs = performance.now();
     const child = spawn(
@@ -318,6 +300,6 @@ async function demoOnce() {
     steps.push(['show the result and stop', endMs - lastMs], ['total', endMs - startMs]);
     return steps;
   } finally {
-    rmSync(directory, { recursive: true, force: true, maxRetries: 3 });
+    removeFolder(directory);
   }
 }

@@ -1,20 +1,24 @@
 /** Lines of a measurement: samples to median and range, compared with a target, as a table and as JSON. */
 import { cpus, loadavg, totalmem } from 'node:os';
 
+/** Digits after the point, where one would say too little or too much. */
+const DIGITS = { s: 2, x: 2, KB: 2, cores: 3, events: 0 };
+
 /**
  * One line.
  *
  * @param {string} group the part of the measurement
  * @param {string} name what was measured
- * @param {'ms' | 'MB'} unit
+ * @param {'ms' | 's' | 'MB' | 'KB' | '/s' | 'x' | 'cores' | 'events' | ''} unit
  * @param {(number | null)[]} samples one a run; null where the system does not tell
- * @param {{ max: number, text: string }} [target] not met when the median is over `max`
+ * @param {{ max?: number, min?: number, of?: 'median' | 'max', text: string }} [target] not met when the median, or the
+ * highest sample, is over `max` or under `min`
  */
 export function line(group, name, unit, samples, target) {
   const known = samples.filter((sample) => sample !== null).sort((left, right) => left - right);
   if (known.length === 0) return { group, name, unit, runs: 0, median: null, min: null, max: null };
-  const middle = known.length / 2;
-  const median = Number.isInteger(middle) ? (known[middle - 1] + known[middle]) / 2 : known[Math.floor(middle)];
+  const round = (value) => Number(value.toFixed(DIGITS[unit] ?? 1));
+  const median = medianOf(known);
   return {
     group,
     name,
@@ -23,14 +27,29 @@ export function line(group, name, unit, samples, target) {
     median: round(median),
     min: round(known[0]),
     max: round(known.at(-1)),
-    ...(target === undefined
-      ? {}
-      : { target: { text: target.text, max: round(target.max), met: median <= target.max } }),
+    ...(target === undefined ? {} : { target: judged(target, target.of === 'max' ? known.at(-1) : median, round) }),
   };
 }
 
-function round(value) {
-  return Math.round(value * 10) / 10;
+function judged({ text, max, min }, value, round) {
+  return {
+    text,
+    ...(max === undefined ? {} : { max: round(max) }),
+    ...(min === undefined ? {} : { min: round(min) }),
+    met: value <= (max ?? Number.POSITIVE_INFINITY) && value >= (min ?? Number.NEGATIVE_INFINITY),
+  };
+}
+
+export function medianOf(samples) {
+  const sorted = [...samples].sort((left, right) => left - right);
+  const middle = sorted.length / 2;
+  return Number.isInteger(middle) ? (sorted[middle - 1] + sorted[middle]) / 2 : sorted[Math.floor(middle)];
+}
+
+/** The smallest sample that this share of all does not exceed. */
+export function percentile(samples, share) {
+  const sorted = [...samples].sort((left, right) => left - right);
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)];
 }
 
 export function printTable(lines) {
@@ -38,7 +57,7 @@ export function printTable(lines) {
     each.group,
     each.name,
     amount(each.median, each.unit),
-    each.median === null ? '' : `${amount(each.min)} – ${amount(each.max)}`,
+    each.median === null ? '' : `${amount(each.min, each.unit, true)} – ${amount(each.max, each.unit, true)}`,
     String(each.runs),
     each.target === undefined ? '' : each.target.text,
     each.target === undefined ? '' : each.target.met ? 'met' : 'MISSED',
@@ -65,10 +84,10 @@ export function printTable(lines) {
   );
 }
 
-function amount(value, unit) {
+function amount(value, unit, bare = false) {
   if (value === null) return '?';
-  const text = value >= 100 ? value.toFixed(0) : value.toFixed(1);
-  return unit === undefined ? text : `${text} ${unit}`;
+  const text = value >= 100 ? value.toFixed(0) : value.toFixed(DIGITS[unit] ?? 1);
+  return bare || unit === '' ? text : `${text} ${unit}`;
 }
 
 export function machine() {

@@ -36,6 +36,11 @@ export interface CurrentSession {
   readonly id: string;
   readonly workflowId: string;
   readonly runId: string;
+  /**
+   * Rises with every acquisition of the session; the same over adoptions. An external store that refuses writes with a
+   * lower token than it has seen is safe from a worker that was frozen and does not know yet that it lost the session.
+   */
+  readonly fencingToken: number;
   /** What the session asked for; a subset of what the worker advertises. */
   readonly capabilities: readonly string[];
   /** A directory of this session alone. It is deleted when the session ends. */

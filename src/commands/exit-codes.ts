@@ -35,6 +35,8 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   NoFreeSlot: EXIT.failed,
   ExecutorDied: EXIT.failed,
   AsyncCompletionRefused: EXIT.failed,
+  AttemptFenced: EXIT.failed,
+  SessionNested: EXIT.usage,
   AttemptSuperseded: EXIT.failed,
 
   // Workers and configuration

@@ -27,8 +27,12 @@ export const ERRORS = {
     'With onLost "redo" the sequence runs again elsewhere; see `atlas workers ls` for the state of the worker.',
   ),
   SessionExpired: entry(
-    'The session was open for longer than its maximum duration.',
-    'Raise `maxDuration` in the options of withSession, or split the sequence.',
+    'The session was open for longer than its maximum duration, or idle for longer than its idle timeout.',
+    'Raise `maxDuration` or `idleTimeout` in the options of withSession, whichever the message names, or split the sequence.',
+  ),
+  SessionNested: entry(
+    'A workflow asked for a session while it held or awaited another.',
+    'Use one session after the other, or set `allowConcurrentSessions` if the fleet can not fill up with half-served owners.',
   ),
   SessionReacquisitionsExhausted: entry(
     'The session was lost more often than `maxReacquisitions` allows.',
@@ -57,6 +61,11 @@ export const ERRORS = {
   ),
   ExecutorDied: entry(
     'The executor process ended while the activity was running.',
+    'Nothing: the activity is attempted again.',
+    true,
+  ),
+  AttemptFenced: entry(
+    'The worker could not reach Temporal, and ended the activity before its session could be given to another worker.',
     'Nothing: the activity is attempted again.',
     true,
   ),

@@ -36,6 +36,15 @@ export interface WorkerIdentity {
 export interface RegisterAnswer {
   /** Whether another instance had the name before; its sessions are lost. */
   readonly replaced: boolean;
+  /** Whether owners were told lately that the worker may be gone; absent from the answer of an older fleet. */
+  readonly suspected?: boolean;
+}
+
+/** Argument of the update by which a daemon says that it stops. */
+export interface StoppedNotice {
+  readonly nonce: string;
+  /** The owners of the sessions that it leaves to its next start. */
+  readonly owners: readonly { readonly workflowId: string; readonly runId: string }[];
 }
 
 /** Argument of the presence activity. */
@@ -83,7 +92,8 @@ export interface SessionSnapshot {
   readonly attempts: readonly PinnedAttemptSnapshot[];
 }
 
-export type ExecutorState = 'starting' | 'ready' | 'down';
+/** `degraded`: it ends again and again, so the worker takes no sessions until it stays up. */
+export type ExecutorState = 'starting' | 'ready' | 'down' | 'degraded';
 
 export interface PresenceSnapshot {
   readonly v: 1;

@@ -5,6 +5,7 @@
  * | request | answer |
  * | --- | --- |
  * | `POST /executor` {@link ExecutorHello} | a stream of {@link ExecutorCommand} lines; its end means that the supervisor is gone |
+ * | `POST /executor/fence` {@link ExecutorHello} | a stream of {@link FenceLine}s for the executor's fence; its end means the same |
  * | `POST /executor/ready` | 204 |
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
@@ -15,8 +16,11 @@
 import type { ErrorCode } from './errors.js';
 import type { PresenceSnapshot, WorkerIdentity } from './fleet.js';
 
-/** The longest body of a request; a pinned attempt has a task token and a few names. */
-export const LOCAL_BODY_LIMIT_BYTES = 64 * 1024;
+/**
+ * The longest body of a request. The largest ends an attempt with a result, which is JSON within JSON and may double by
+ * that; the rest are a task token and a few names.
+ */
+export const LOCAL_BODY_LIMIT_BYTES = 128 * 1024;
 
 export interface ExecutorHello {
   readonly pid: number;
@@ -42,19 +46,42 @@ export interface ExecutorSettings {
   readonly logFormat: 'json' | 'text';
 }
 
+/** Why the supervisor ends attempts: the session is over, or a fence is near. */
+export type SessionEndCode = 'SessionLost' | 'SessionExpired' | 'AttemptFenced';
+
 export type ExecutorCommand =
   | { readonly type: 'settings'; readonly settings: ExecutorSettings }
-  /** Cancel every attempt of this session: it is over. */
-  | { readonly type: 'cancel-session'; readonly key: string; readonly reason: string }
+  /** Cancel every attempt of this session of this run: it is over, or it must end before a fence. */
+  | {
+      readonly type: 'cancel-session';
+      /** That of {@link AttemptFacts}. Session and run are for attempts that have not got their facts yet. */
+      readonly key: string;
+      readonly session: string;
+      readonly runId: string;
+      readonly code: SessionEndCode;
+      readonly reason: string;
+    }
+
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
   | { readonly type: 'stop' };
+
+/** How long pinned attempts may go on unless this is said again; null while there is none. */
+export interface FenceLine {
+  readonly forMs: number | null;
+}
 
 /** An attempt of an activity on the worker's unique queue. */
 export interface BeginAttempt {
   readonly id: string;
   readonly incarnation: string;
-  /** Key and epoch of the session; absent for calls through `workerActivities`, which are in no session. */
-  readonly session?: { readonly key: string; readonly epoch: number };
+  /** The session by its owner and lease; absent for calls through `workerActivities`, which are in no session. */
+  readonly session?: {
+    readonly session: string;
+    readonly runId: string;
+    readonly epoch: number;
+    /** The acquisition that the activity was scheduled for. */
+    readonly grantId?: string;
+  };
   readonly activity: string;
   readonly activityId: string;
   readonly attempt: number;
@@ -63,8 +90,14 @@ export interface BeginAttempt {
 }
 
 export interface AttemptFacts {
+  /** The session's own, which outlives its runs; null for calls in no session. */
+  readonly sessionKey: string | null;
   readonly scratchDirectory: string | null;
   readonly capabilities: readonly string[];
+  /** Rises with every acquisition of a session. */
+  readonly fencingToken: number | null;
+  /** The result of an earlier attempt, which the server may not have got: to be answered instead of run again. */
+  readonly result?: EncodedResult;
 }
 
 export interface AttemptRefusal {
@@ -72,8 +105,18 @@ export interface AttemptRefusal {
   readonly message: string;
 }
 
+/** The result of a finished activity as JSON; `json` is absent for `undefined`. */
+export interface EncodedResult {
+  readonly json?: string;
+}
+
+/** A result over this is not kept: it is better computed again than written to the ledger at every step. */
+export const KEPT_RESULT_LIMIT_BYTES = 32 * 1024;
+
 export interface EndAttempt {
   readonly id: string;
+  /** What the activity returned, where it succeeded and the result is small. */
+  readonly result?: EncodedResult;
 }
 
 export interface LocalStatus {

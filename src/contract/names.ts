@@ -75,7 +75,12 @@ export function workerQueue(fleet: string, name: string, instance: string): stri
 
 /** The control queue of one worker: `atlas-worker-7.k3f9:control`. */
 export function workerControlQueue(fleet: string, name: string, instance: string): string {
-  return `${workerQueue(fleet, name, instance)}:control`;
+  return controlQueueOf(workerQueue(fleet, name, instance));
+}
+
+/** The control queue that belongs to the unique queue of a worker. */
+export function controlQueueOf(queue: string): string {
+  return `${queue}:control`;
 }
 
 /** The queue of the workflows that represent workers: `atlas:control`. */
@@ -93,8 +98,21 @@ export interface SessionActivityId {
   readonly session: string;
   /** Rises with every lease of a session within a run and never repeats there. */
   readonly epoch: number;
-  /** `lease`, `release`, or the number of the pinned call. */
+  /** `lease`, `release` and a number, or what {@link pinnedStep} makes of a pinned call. */
   readonly step: string;
+}
+
+/**
+ * The step of a pinned call: its number, and the acquisition that it was scheduled for. After a workflow reset the worker
+ * may hold the session under another grant of the same epoch, with empty scratch space, before the owner knows.
+ */
+export function pinnedStep(count: number, grantId: string): string {
+  return `${count}-${grantId}`;
+}
+
+/** The grant that a pinned call was scheduled for; undefined where its id does not say. */
+export function grantOfStep(step: string): string | undefined {
+  return /^[0-9]+-(.+)$/.exec(step)?.[1];
 }
 
 export function sessionActivityId(id: SessionActivityId): string {

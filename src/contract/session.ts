@@ -18,6 +18,11 @@ export const SESSION_DEFAULTS = {
   /** How long a workflow waits for a worker before it gives up with `AcquireTimeout`. */
   acquireTimeoutMs: 10 * MINUTE_MS,
   onLost: 'redo' as OnLost,
+  /**
+   * How long the owner waits for a worker that is suspected to be gone before it gives the session up: the
+   * schedule-to-start timeout of the question whether the worker still holds it.
+   */
+  recoveryWindowMs: 5 * SECOND_MS,
   /** How many times a lost session is acquired again before `SessionReacquisitionsExhausted`. */
   maxReacquisitions: 3,
   /** Heartbeat timeout of a pinned activity that names none. The executor heartbeats by itself. */
@@ -29,6 +34,8 @@ export const SESSION_LIMITS = {
   leaseTtlMs: { min: 1 * SECOND_MS, max: 24 * HOUR_MS },
   maxDurationMs: { min: 1 * SECOND_MS, max: 30 * 24 * HOUR_MS },
   acquireTimeoutMs: { min: 100, max: 30 * 24 * HOUR_MS },
+  recoveryWindowMs: { min: 1 * SECOND_MS, max: 1 * HOUR_MS },
+  idleTimeoutMs: { min: 1 * SECOND_MS, max: 30 * 24 * HOUR_MS },
   maxReacquisitions: { min: 0, max: 1_000 },
 } as const;
 
@@ -36,20 +43,69 @@ export const SESSION_LIMITS = {
 export const RELEASE_SCHEDULE_TO_START_MS = 5 * SECOND_MS;
 /** How long a release may take: the supervisor first waits for running activities to end. */
 export const RELEASE_START_TO_CLOSE_MS = 90 * SECOND_MS;
+/** How much later than the supervisor the server expires a lease: its start-to-close timeout is the backstop. */
+export const EXPIRY_BACKSTOP_MS = 30 * SECOND_MS;
+/** How long a worker keeps the slot of an owner that continued as new, for the next run to adopt the session. */
+export const HAND_OVER_MS = 15 * SECOND_MS;
+/** How long a worker asks an owner that still runs whether it adopts a session whose lease the server has timed out. */
+export const ASK_OWNER_MS = 60 * SECOND_MS;
 /** How long the supervisor waits for a cancelled activity of a released session before it kills the executor. */
 export const RELEASE_KILL_AFTER_MS = 30 * SECOND_MS;
 
 export const LEASE_ACTIVITY = 'atlas:acquireWorker';
 export const RELEASE_ACTIVITY = 'atlas:releaseSession';
+export const CONFIRM_ACTIVITY = 'atlas:confirmSession';
+export const ADOPT_ACTIVITY = 'atlas:adoptSession';
 export const GRANT_SIGNAL = 'atlas:grant';
+/** From the workflow of a worker to the owners of its sessions: its presence timed out. */
+export const SUSPECTED_SIGNAL = 'atlas:workerSuspected';
+/** From a worker to an owner: the server has timed the lease out; adopt the session or release it. */
+export const ASK_SIGNAL = 'atlas:askOwner';
 
-/** Argument of the lease activity. */
+/**
+ * What the owner asks for. Of this the activity id says session and epoch, the queue the capabilities, and the heartbeat
+ * timeout the lease TTL, so that the activity is given only the rest: {@link LeaseArguments}.
+ */
 export interface LeaseRequest {
   readonly session: string;
   readonly epoch: number;
   readonly capabilities: readonly string[];
   readonly leaseTtlMs: number;
   readonly maxDurationMs: number;
+  readonly recoveryWindowMs: number;
+  /** The session ends when no pinned activity ran for this long; null for never. */
+  readonly idleTimeoutMs: number | null;
+}
+
+/** Argument of the lease activity. */
+export interface LeaseArguments extends Pick<LeaseRequest, 'maxDurationMs' | 'recoveryWindowMs'> {
+  /** Left out for never. */
+  readonly idleTimeoutMs?: number;
+}
+
+/** Argument of the adopt activity, which becomes the new lease of a session that still lives on its worker. */
+export interface AdoptRequest {
+  readonly session: string;
+  /** That of the new lease; leases of older epochs are ignored from then on. */
+  readonly epoch: number;
+  /** Which acquisition is meant: its owner may be an earlier run of the workflow. */
+  readonly grantId: string;
+  /** Those of the adopting run, which may ask for other ones than the run before it. */
+  readonly leaseTtlMs: number;
+  readonly recoveryWindowMs: number;
+  readonly idleTimeoutMs: number | null;
+}
+
+/** Argument of the question whether the worker still holds a session whose lease lives. */
+export interface ConfirmRequest {
+  readonly session: string;
+  readonly grantId: string;
+}
+
+/** Argument of {@link SUSPECTED_SIGNAL}. */
+export interface Suspicion {
+  readonly worker: string;
+  readonly queue: string;
 }
 
 /** What the supervisor signals to the owner once a slot is taken. */
@@ -59,19 +115,29 @@ export interface Grant {
   /** New at every grant, and the same when a restarted supervisor repeats the signal of one it made. */
   readonly grantId: string;
   readonly worker: string;
+  /** Its unique queue; the control queue follows from it. */
   readonly queue: string;
-  readonly controlQueue: string;
-  /** The life of the executor at the time of the grant. */
-  readonly incarnation: string;
+  /** How long the fleet takes to notice that the worker is silent. */
+  readonly presenceTtlMs: number;
+}
+
+/**
+ * A session as a value, which the next run of a workflow that continues as new passes to `withSession`. Small and
+ * serialisable; its fields are Atlas's own.
+ */
+export interface SessionHandle {
+  readonly version: 1;
+  readonly grant: Grant;
+  /** The highest lease epoch of the run that made the handle. */
+  readonly epoch: number;
+  readonly attempt: number;
+  /** By the clock of the workflow. */
+  readonly expiresAtMs: number;
 }
 
 /** Argument of the release activity. */
 export interface ReleaseRequest {
   readonly session: string;
-  readonly epoch: number;
-}
-
-/** Answer of the release activity. `released: false` means that the worker did not hold the session. */
-export interface ReleaseAnswer {
-  readonly released: boolean;
+  /** Which acquisition is meant. */
+  readonly grantId: string;
 }

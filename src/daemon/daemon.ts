@@ -7,7 +7,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { statfs } from 'node:fs/promises';
-import { hostname, loadavg } from 'node:os';
+import { hostname, loadavg, uptime } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { NativeConnection } from '@temporalio/worker';
 import { AtlasError } from '../contract/errors.js';
@@ -20,6 +20,7 @@ import { endGroup, ExecutorProcess } from './executor-process.js';
 import type { LedgerFile } from './ledger-file.js';
 import { LocalServer } from './local-server.js';
 import type { Clock } from './ports.js';
+import { OwnerCheck } from './owner-check.js';
 import type { Presence } from './presence.js';
 import { Scratch, sweepKept } from './scratch.js';
 import { SessionKeeper } from './session-keeper.js';
@@ -36,6 +37,8 @@ const SWEEP_INTERVAL_MS = 60 * 60_000;
 const COMPACT_AT_BYTES = 4 * 1024 * 1024;
 /** How long after its grace a stop may take in all before the process ends itself. */
 const STOP_EXTRA_MS = 20_000;
+/** How long an executor must stay up after a crash loop before sessions are taken again. */
+const SOUND_AFTER_MS = 30_000;
 const EXECUTOR_STOP_EXTRA_MS = 5_000;
 const DEFAULT_ACTIVITIES = fileURLToPath(new URL('../jobs/document/activities.js', import.meta.url));
 const DEFAULT_WORKFLOWS = fileURLToPath(new URL('../bundles/document.js', import.meta.url));
@@ -59,6 +62,7 @@ export class Daemon {
   private executor: ExecutorProcess | undefined;
   private workers: SupervisorWorkers | undefined;
   private presence: Presence | undefined;
+  private ownerCheck: OwnerCheck | undefined;
   private keeper: SessionKeeper | undefined;
   private gate: SlotGate | undefined;
   private readonly timers: NodeJS.Timeout[] = [];
@@ -115,6 +119,9 @@ export class Daemon {
       {
         onStart: (process) => this.append({ type: 'executor', process }, true),
         onEnd: (incarnation) => this.executorEnded(incarnation),
+        onCrashLoop: () => {
+          this.executorCrashLoops();
+        },
       },
       log,
     );
@@ -130,7 +137,7 @@ export class Daemon {
           if (incarnation === executor.incarnation()) this.executorReady();
         },
         beginAttempt: (attempt) => this.requireKeeper().beginAttempt(attempt),
-        endAttempt: (id) => this.requireKeeper().endAttempt(id),
+        endAttempt: (id, result) => this.requireKeeper().endAttempt(id, result),
         status: () => ({ identity: this.identity, snapshot: this.snapshotWithoutDisk() }),
       },
       log,
@@ -160,14 +167,20 @@ export class Daemon {
     this.gate = gate;
     const scratch = new Scratch(directory.scratchRoot);
     const keeper = new SessionKeeper(
-      { worker: this.identity.name, queue: this.identity.queue, controlQueue: this.identity.controlQueue },
+      {
+        worker: this.identity.name,
+        queue: this.identity.queue,
+        presenceTtlMs: config.presenceTtlMs,
+      },
       {
         temporal: temporalPort(this.temporal.client),
         ledger: { append: (record, { durable }) => this.append(record, durable) },
         scratch,
         executor: {
           incarnation: () => executor.incarnation(),
-          cancelSession: (key, reason) => this.local?.send({ type: 'cancel-session', key, reason }),
+          cancelSession: ({ key, session, runId }, code, reason) =>
+            this.local?.send({ type: 'cancel-session', key, session, runId, code, reason }),
+          renewLocalLease: (forMs) => this.local?.sendFence(forMs),
           kill: (reason) => executor.kill(reason),
         },
         clock: systemClock,
@@ -188,15 +201,36 @@ export class Daemon {
     await keeper.resume();
     await this.sweep(scratch, table);
 
-    this.presence = new Presence(
-      this.temporal.client,
-      this.identity,
-      () => this.snapshot(),
-      log,
-      (error) => {
+    this.presence = new Presence(this.temporal.client, this.identity, () => this.snapshot(), log, {
+      onAnswered: (sentAtMs) => {
+        keeper.presenceAnswered(sentAtMs);
+      },
+      onNotMissed: (sentAtMs) => {
+        keeper.notMissed(sentAtMs);
+      },
+      onGone: () => {
+        keeper.presenceGone();
+      },
+      onTrusted: () => {
+        keeper.presenceTrusted();
+      },
+      onUnanswered: () => {
+        keeper.callFailed();
+      },
+      onSuperseded: (error) => {
         this.fail(error);
       },
-    );
+      monotonicMs: () => systemClock.monotonicMs(),
+    });
+    this.ownerCheck = new OwnerCheck({
+      client: this.temporal.client,
+      namespace: profile.namespace,
+      fleet: this.identity.fleet,
+      owners: () => table.sessions().map(({ runId }) => runId),
+      onClosed: (runIds) => keeper.ownersClosed(runIds),
+      log,
+    });
+    this.ownerCheck.start();
     const presence = this.presence;
     this.workers = await SupervisorWorkers.create(
       {
@@ -299,17 +333,51 @@ export class Daemon {
 
   private executorWaiters: (() => void)[] = [];
 
+  private degraded = false;
+  private soundTimer: NodeJS.Timeout | undefined;
+
   private executorReady(): void {
+    for (const wake of this.executorWaiters.splice(0)) wake();
+    if (this.degraded) {
+      // It has polled before each of its ends, too; only time tells.
+      this.soundTimer = setTimeout(() => {
+        this.degraded = false;
+        this.options.log.info({ event: 'recovered' }, 'The executor stays up; sessions are taken again');
+        this.executorReady();
+      }, SOUND_AFTER_MS);
+      this.timers.push(this.soundTimer);
+      return;
+    }
     this.executorState = 'ready';
     if (!this.stopping) this.gate?.setClosed(false);
-    for (const wake of this.executorWaiters.splice(0)) wake();
+    this.presence?.changed();
+  }
+
+  /** An executor that can not stay up serves nobody: its sessions go to workers that can. */
+  private executorCrashLoops(): void {
+    if (this.degraded || this.stopping) return;
+    this.degraded = true;
+    this.executorState = 'degraded';
+    this.gate?.setClosed(true);
+    this.options.log.error(
+      { event: 'degraded' },
+      'The executor ends again and again; no session is taken and those held are handed back',
+    );
+    void this.keeper?.giveUpAll('The executor of the worker ends again and again.');
     this.presence?.changed();
   }
 
   private async executorEnded(incarnation: string): Promise<void> {
-    this.executorState = 'down';
+    clearTimeout(this.soundTimer);
+    this.executorState = this.degraded ? 'degraded' : 'down';
     this.gate?.setClosed(true);
-    await this.append({ type: 'executor', process: null }, false);
+    // A full disk must not keep the attempts from being failed; a start finds the process group gone by itself.
+    await this.append({ type: 'executor', process: null }, false).catch((error: unknown) => {
+      this.options.log.error(
+        { event: 'ledger-write-failed', reason: String(error) },
+        'The ledger could not be written',
+      );
+    });
     await this.keeper?.failAttempts(null);
     this.presence?.changed();
     if (this.executorWaiters.length > 0 && !this.stopping) {
@@ -411,7 +479,10 @@ export class Daemon {
     else this.executor?.killNow();
     const left = remaining.length > 0 ? 0 : Math.max(0, deadlineMs - performance.now());
     await this.executor?.stop(left + EXECUTOR_STOP_EXTRA_MS);
-    await this.presence?.stop();
+    this.ownerCheck?.stop();
+    await this.presence?.stop(
+      (this.keeper?.table.sessions() ?? []).map(({ workflowId, runId }) => ({ workflowId, runId })),
+    );
     for (const timer of this.timers) clearInterval(timer);
     await this.workers?.stop();
     await this.local?.close();
@@ -436,9 +507,25 @@ export class Daemon {
   }
 }
 
+/**
+ * The monotonic clock stands still while the host is suspended, and the uptime does not: what the host slept is added.
+ * The uptime has a coarse resolution on some systems, hence the tolerance.
+ */
+const SUSPEND_TOLERANCE_MS = 2_000;
+const startUptimeMs = uptime() * 1_000;
+const startMonotonicMs = performance.now();
+let suspendedMs = 0;
+
+function monotonicMs(): number {
+  const runMs = performance.now() - startMonotonicMs;
+  const missingMs = uptime() * 1_000 - startUptimeMs - runMs - suspendedMs;
+  if (missingMs > SUSPEND_TOLERANCE_MS) suspendedMs += missingMs;
+  return performance.now() + suspendedMs;
+}
+
 const systemClock: Clock = {
   now: () => Date.now(),
-  monotonicMs: () => performance.now(),
+  monotonicMs,
   timer(delayMs, callback) {
     const timer = setTimeout(callback, delayMs);
     return () => {

@@ -17,19 +17,26 @@ const BACKOFF_FIRST_MS = 200;
 const BACKOFF_MAX_MS = 10_000;
 /** An executor that lived this long was sound: the next restart is immediate again. */
 const SOUND_AFTER_MS = 60_000;
+/** This many ends within the time are a crash loop. */
+const CRASH_LOOP_ENDS = 5;
+const CRASH_LOOP_WITHIN_MS = 60_000;
 
 export interface ExecutorHooks {
   /** The executor has been started; to be written to the ledger before it runs anything. */
   readonly onStart: (process: ProcessIdentity) => Promise<void>;
+  /** It has ended too often in a short time: the worker can not serve until it stays up. */
+  readonly onCrashLoop: () => void;
   /** The executor and all its children have ended. */
   readonly onEnd: (incarnation: string) => Promise<void>;
 }
 
 export class ExecutorProcess {
-  private current: { incarnation: string; identity: ProcessIdentity; startedAtMs: number } | undefined;
+  private current:
+    { incarnation: string; identity: ProcessIdentity; startedAtMs: number; ended: Promise<void> } | undefined;
   private nextIncarnation = newIncarnation();
   private restartCount = 0;
   private backoffMs = BACKOFF_FIRST_MS;
+  private readonly endedAtMs: number[] = [];
   private stopping = false;
   private running: Promise<void> | undefined;
   private wake: (() => void) | undefined;
@@ -63,6 +70,10 @@ export class ExecutorProcess {
     while (!this.stopping) {
       await this.runOnce();
       if (this.stopping) break;
+      this.endedAtMs.push(performance.now());
+      if (this.endedAtMs.length > CRASH_LOOP_ENDS) this.endedAtMs.shift();
+      const span = performance.now() - (this.endedAtMs[0] ?? 0);
+      if (this.endedAtMs.length === CRASH_LOOP_ENDS && span < CRASH_LOOP_WITHIN_MS) this.hooks.onCrashLoop();
       this.restartCount += 1;
       this.log.warn(
         { event: 'executor-restart', restarts: this.restartCount, backoffMs: this.backoffMs },
@@ -93,10 +104,20 @@ export class ExecutorProcess {
       stderr: 'inherit',
     });
     const identity = child.pid === undefined ? undefined : identifyProcess(child.pid);
+    let settle: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => {
+      settle = resolve;
+    });
     if (identity !== undefined) {
-      this.current = { incarnation, identity, startedAtMs: performance.now() };
-      await this.hooks.onStart(identity);
-      this.log.info({ event: 'executor-start', pid: identity.pid, incarnation }, 'Executor started');
+      this.current = { incarnation, identity, startedAtMs: performance.now(), ended };
+      try {
+        await this.hooks.onStart(identity);
+        this.log.info({ event: 'executor-start', pid: identity.pid, incarnation }, 'Executor started');
+      } catch (error) {
+        // What the ledger does not name, a restarted supervisor could not end.
+        this.failedHook('start', incarnation, error);
+        await endGroup(identity, this.log);
+      }
     }
     const result = await child;
     this.log.info(
@@ -116,15 +137,36 @@ export class ExecutorProcess {
     }
     this.nextIncarnation = newIncarnation();
     this.current = undefined;
-    await this.hooks.onEnd(incarnation);
+    try {
+      await this.hooks.onEnd(incarnation);
+    } catch (error) {
+      this.failedHook('end', incarnation, error);
+    }
+    settle();
   }
 
-  /** Kills the executor with all its children and waits for their end; it is started again unless it is being stopped. */
+  private failedHook(what: 'start' | 'end', incarnation: string, error: unknown): void {
+    this.log.error(
+      {
+        event: 'executor-hook-failed',
+        what,
+        incarnation,
+        reason: error instanceof Error ? error.message : String(error),
+      },
+      `The ${what} of the executor could not be recorded`,
+    );
+  }
+
+  /**
+   * Kills the executor with all its children; it is started again unless it is being stopped. Resolves once they have
+   * ended and `onEnd` has run for them, so that whoever waits finds their attempts failed.
+   */
   async kill(reason: string): Promise<void> {
     const running = this.current;
     if (running === undefined) return;
     this.log.warn({ event: 'executor-kill', pid: running.identity.pid, reason }, 'The executor is killed');
     await endGroup(running.identity, this.log);
+    await running.ended;
   }
 
   /** No restart any more; resolves when the executor has ended, which it is given `timeoutMs` for before it is killed. */

@@ -11,8 +11,10 @@ import {
   type AttemptFacts,
   type AttemptRefusal,
   type BeginAttempt,
+  type EncodedResult,
   type ExecutorCommand,
   type ExecutorHello,
+  type FenceLine,
   type LocalStatus,
 } from '../contract/local.js';
 import type { EventLog } from './ports.js';
@@ -22,8 +24,8 @@ export interface LocalHandlers {
   readonly settings: () => Promise<ExecutorCommand>;
   readonly isCurrentExecutor: (hello: ExecutorHello) => boolean;
   readonly executorReady: (incarnation: string) => void;
-  readonly beginAttempt: (attempt: BeginAttempt) => AttemptFacts;
-  readonly endAttempt: (id: string) => Promise<void>;
+  readonly beginAttempt: (attempt: BeginAttempt) => Promise<AttemptFacts>;
+  readonly endAttempt: (id: string, result?: EncodedResult) => Promise<void>;
   readonly status: () => LocalStatus;
 }
 
@@ -31,17 +33,20 @@ const hello = z.object({ pid: z.number(), incarnation: z.string() });
 const begin = z.object({
   id: z.string(),
   incarnation: z.string(),
-  session: z.object({ key: z.string(), epoch: z.number() }).optional(),
+  session: z
+    .object({ session: z.string(), runId: z.string(), epoch: z.number(), grantId: z.string().optional() })
+    .optional(),
   activity: z.string(),
   activityId: z.string(),
   attempt: z.number(),
   taskToken: z.string(),
 });
-const end = z.object({ id: z.string() });
+const end = z.object({ id: z.string(), result: z.object({ json: z.string().optional() }).optional() });
 
 export class LocalServer {
   private readonly server: Server;
   private commands: ServerResponse | undefined;
+  private fence: ServerResponse | undefined;
 
   constructor(
     private readonly handlers: LocalHandlers,
@@ -84,6 +89,7 @@ export class LocalServer {
 
   async close(): Promise<void> {
     this.commands?.end();
+    this.fence?.end();
     await new Promise<void>((resolve) => {
       this.server.close(() => {
         resolve();
@@ -95,6 +101,11 @@ export class LocalServer {
   /** Sends a command to the executor; without one there is nothing to command. */
   send(command: ExecutorCommand): void {
     this.commands?.write(`${JSON.stringify(command)}\n`);
+  }
+
+  /** Tells the executor's fence how long pinned attempts may go on. */
+  sendFence(forMs: number | null): void {
+    this.fence?.write(`${JSON.stringify({ forMs } satisfies FenceLine)}\n`);
   }
 
   private async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -118,6 +129,20 @@ export class LocalServer {
         });
         return;
       }
+      case 'POST /executor/fence': {
+        const from = await readBody(request, hello);
+        if (!this.handlers.isCurrentExecutor(from)) {
+          response.writeHead(409).end();
+          return;
+        }
+        this.fence = response;
+        response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+        this.sendFence(null);
+        response.on('close', () => {
+          if (this.fence === response) this.fence = undefined;
+        });
+        return;
+      }
       case 'POST /executor/ready':
         this.handlers.executorReady((await readBody(request, hello)).incarnation);
         response.writeHead(204).end();
@@ -125,7 +150,7 @@ export class LocalServer {
       case 'POST /attempts': {
         const attempt = await readBody(request, begin);
         try {
-          answer(response, 200, this.handlers.beginAttempt(attempt as BeginAttempt));
+          answer(response, 200, await this.handlers.beginAttempt(attempt as BeginAttempt));
         } catch (error) {
           const found = findError(error);
           if (found === undefined) throw error;
@@ -133,10 +158,12 @@ export class LocalServer {
         }
         return;
       }
-      case 'POST /attempts/end':
-        await this.handlers.endAttempt((await readBody(request, end)).id);
+      case 'POST /attempts/end': {
+        const { id, result } = await readBody(request, end);
+        await this.handlers.endAttempt(id, result === undefined ? undefined : encoded(result));
         response.writeHead(204).end();
         return;
+      }
       case 'GET /status':
         answer(response, 200, this.handlers.status());
         return;
@@ -144,6 +171,10 @@ export class LocalServer {
         response.writeHead(404).end();
     }
   }
+}
+
+function encoded({ json }: { json?: string | undefined }): EncodedResult {
+  return json === undefined ? {} : { json };
 }
 
 function answer(response: ServerResponse, status: number, body: unknown): void {

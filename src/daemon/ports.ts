@@ -3,6 +3,7 @@
  * interfaces, so that the keeper can be driven without any of them.
  */
 import type { ErrorCode } from '../contract/errors.js';
+import type { EncodedResult, SessionEndCode } from '../contract/local.js';
 import type { Grant } from '../contract/session.js';
 import type { LedgerRecord } from './session-table.js';
 
@@ -12,12 +13,23 @@ export interface TemporalPort {
   heartbeat(leaseToken: string): Promise<'renewed' | 'not-found' | 'cancel-requested'>;
   /** Ends a lease that was released; an owner that is closed makes it a no-op. */
   completeLease(leaseToken: string): Promise<void>;
+  /**
+   * Answers an owner that asked whether the session lives. `gone`: it does not wait for the answer any more, and may
+   * have given the session up.
+   */
+  answerConfirm(taskToken: string): Promise<'answered' | 'gone'>;
   /** Answers the owner's request to cancel a lease. */
   cancelLease(leaseToken: string): Promise<void>;
   /** Ends a lease that this worker gives up; the owner's session is lost. */
   failLease(leaseToken: string, code: ErrorCode, message: string): Promise<void>;
   /** Fails an attempt of an activity so that the server hands it out again. */
   failAttempt(taskToken: string, code: ErrorCode, message: string): Promise<void>;
+  /** Completes an attempt with the result it had; an attempt that the server knows to be over makes it a no-op. */
+  completeAttempt(taskToken: string, result: EncodedResult): Promise<void>;
+  /** What has become of the run that owns a session. */
+  describeOwner(owner: { workflowId: string; runId: string }): Promise<'running' | 'continued' | 'closed'>;
+  /** Asks an owner whose lease the server has timed out. `gone`: it has closed. */
+  askOwner(owner: { workflowId: string; runId: string }, grant: Grant): Promise<'delivered' | 'gone'>;
   /** `gone`: the owner has closed. */
   signalGrant(owner: { workflowId: string; runId: string }, grant: Grant): Promise<'delivered' | 'gone'>;
 }
@@ -38,7 +50,9 @@ export interface ExecutorPort {
   /** The current life of the executor. */
   incarnation(): string;
   /** Cancels every attempt of a session. */
-  cancelSession(key: string, reason: string): void;
+  cancelSession(session: { key: string; session: string; runId: string }, code: SessionEndCode, reason: string): void;
+  /** Renews the local lease of the executor, after which it kills itself; null while no attempt runs. */
+  renewLocalLease(forMs: number | null): void;
   /** Kills the executor and all its children, for an attempt that ignores its cancellation; it is started again. */
   kill(reason: string): Promise<void>;
 }

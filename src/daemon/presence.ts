@@ -16,6 +16,7 @@ import {
   REGISTER_UPDATE,
   type RegisterAnswer,
   STOPPED_UPDATE,
+  type StoppedNotice,
   WORKER_WORKFLOW_TYPE,
   type WorkerIdentity,
   type WorkerMemo,
@@ -33,8 +34,23 @@ const CONFLICT_RETRY_MS = 1_000;
 const WORKFLOW_TASK_TIMEOUT = '3s';
 const UPDATE_DEADLINE_MS = 10_000;
 const STOPPED_DEADLINE_MS = 3_000;
-/** Changes come in bursts; one heartbeat tells them all. */
-const CHANGE_DELAY_MS = 50;
+/** Changes come in bursts; one heartbeat tells them all, and a busy worker spares the server most of them. */
+const CHANGE_DELAY_MS = 250;
+
+export interface PresenceHooks {
+  /** A presence that was sent then, by the monotonic clock, was answered. */
+  readonly onAnswered: (sentAtMs: number) => void;
+  /** A registration that was sent then found a fleet that had not missed this worker. */
+  readonly onNotMissed: (sentAtMs: number) => void;
+  /** The server has ended the presence activity: it may have told the owners that this worker is suspected. */
+  readonly onGone: () => void;
+  readonly onUnanswered: () => void;
+  /** Presence is asked for, and not because this worker was lost. */
+  readonly onTrusted: () => void;
+  /** The name belongs to another worker now. */
+  readonly onSuperseded: (error: AtlasError) => void;
+  readonly monotonicMs: () => number;
+}
 
 export class Presence {
   private token: Uint8Array | undefined;
@@ -49,8 +65,7 @@ export class Presence {
     private readonly identity: WorkerIdentity,
     private readonly snapshot: () => Promise<PresenceSnapshot>,
     private readonly log: EventLog,
-    /** The name belongs to another worker now. */
-    private readonly onSuperseded: (error: AtlasError) => void,
+    private readonly hooks: PresenceHooks,
   ) {}
 
   /**
@@ -90,13 +105,16 @@ export class Presence {
       workflowTaskTimeout: WORKFLOW_TASK_TIMEOUT,
       args: [],
     });
-    return this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+    const sentAtMs = this.hooks.monotonicMs();
+    const answer = await this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
       this.client.workflow.executeUpdateWithStart<
         (memo?: WorkerMemo) => Promise<void>,
         RegisterAnswer,
         [WorkerIdentity]
       >(REGISTER_UPDATE, { args: [identity], startWorkflowOperation: start }),
     );
+    if (answer.suspected === false) this.hooks.onNotMissed(sentAtMs);
+    return answer;
   }
 
   /** The presence activity has been polled. */
@@ -104,10 +122,16 @@ export class Presence {
     // Meant for an earlier life of this daemon: left without an answer, since the registration that is on its way, or
     // has just been handled, makes the workflow schedule another.
     if (request.nonce !== this.identity.nonce || this.stopped) return;
+    // The one before has timed out, perhaps without this worker having heard of it: its owners are asking. Before the new
+    // one is answered, which would count as a sign of life.
+    if (request.lost) this.hooks.onGone();
     this.token = taskToken;
     clearTimeout(this.missingTimer);
     this.changed();
-    if (!request.lost) return;
+    if (!request.lost) {
+      this.hooks.onTrusted();
+      return;
+    }
     this.log.warn({ event: 'returned' }, 'The fleet took this worker for lost; it registers again');
     this.registerAgain();
   }
@@ -137,7 +161,7 @@ export class Presence {
           { event: 'register-failed', reason: String(error) },
           'The registration failed; it is tried again',
         );
-      else if (!this.stopped) this.onSuperseded(conflict);
+      else if (!this.stopped) this.hooks.onSuperseded(conflict);
     });
   }
 
@@ -163,18 +187,22 @@ export class Presence {
     this.sending = true;
     try {
       const details = await this.snapshot();
+      const sentAtMs = this.hooks.monotonicMs();
       await this.client.connection.withDeadline(Date.now() + intervalMs, () =>
         this.client.activity.heartbeat(token, details),
       );
+      if (this.token === token) this.hooks.onAnswered(sentAtMs);
     } catch (error) {
       if (error instanceof ActivityNotFoundError || error instanceof ActivityCancelledError) {
         // The workflow has scheduled another one, or is about to; pickUp() goes on with it.
         if (this.token === token) {
           this.token = undefined;
+          this.hooks.onGone();
           this.watchForPresence();
         }
         this.log.debug({ event: 'presence-ended' }, 'The presence activity has ended; waiting for the next');
       } else {
+        this.hooks.onUnanswered();
         this.log.warn(
           { event: 'presence-unanswered', reason: error instanceof Error ? error.message : String(error) },
           'Presence was not answered',
@@ -189,7 +217,7 @@ export class Presence {
   }
 
   /** A last snapshot, then the word that the worker has stopped; bounded, and not answered it shows as lost. */
-  async stop(): Promise<void> {
+  async stop(owners: StoppedNotice['owners']): Promise<void> {
     if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);
@@ -197,7 +225,9 @@ export class Presence {
     const handle = this.client.workflow.getHandle(workerWorkflowId(this.identity.fleet, this.identity.name));
     try {
       await this.client.connection.withDeadline(Date.now() + STOPPED_DEADLINE_MS, () =>
-        handle.executeUpdate<void, [{ nonce: string }]>(STOPPED_UPDATE, { args: [{ nonce: this.identity.nonce }] }),
+        handle.executeUpdate<void, [StoppedNotice]>(STOPPED_UPDATE, {
+          args: [{ nonce: this.identity.nonce, owners }],
+        }),
       );
     } catch (error) {
       this.log.warn(

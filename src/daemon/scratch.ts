@@ -47,12 +47,11 @@ export class Scratch {
     const handle = await open(join(directory, MARKER_FILE), 'wx', 0o600);
     try {
       await handle.writeFile(`${JSON.stringify({ key, ...marker })}\n`);
-      await handle.sync();
+      // Side by side, so that the file system can make one commit of the three.
+      await Promise.all([handle.sync(), syncDirectory(directory), syncDirectory(this.#root)]);
     } finally {
       await handle.close();
     }
-    await syncDirectory(directory);
-    await syncDirectory(this.#root);
     return directory;
   }
 

@@ -1,19 +1,29 @@
 /**
  * The sessions of this worker: grants them, renews their leases, answers for their attempts, releases them, and takes
  * them up again after a restart. This is the daemon's side of the session protocol; the owner's side is
- * `workflow/session.ts`.
+ * `workflow/owner.ts`.
  *
  * Every change is a record that is applied to the table and appended to the ledger. A slot counts as taken from before
  * the grant until the last activity of the session has really ended.
  */
+import { formatDurationMs } from '../contract/duration.js';
 import { sessionKey } from '../contract/names.js';
-import { RELEASE_KILL_AFTER_MS, type Grant, type LeaseRequest } from '../contract/session.js';
+import {
+  ASK_OWNER_MS,
+  HAND_OVER_MS,
+  RELEASE_KILL_AFTER_MS,
+  type AdoptRequest,
+  type ConfirmRequest,
+  type Grant,
+  type LeaseRequest,
+  type ReleaseRequest,
+} from '../contract/session.js';
 import { AtlasError } from '../contract/errors.js';
 import type { SessionSnapshot } from '../contract/fleet.js';
-import type { AttemptFacts, BeginAttempt } from '../contract/local.js';
+import type { AttemptFacts, BeginAttempt, EncodedResult } from '../contract/local.js';
+import { Fence } from './fence.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
-import type { SessionTable } from './session-table.js';
-import { type AttemptEntry, type LedgerRecord, type SessionEntry } from './session-table.js';
+import type { AttemptEntry, LedgerRecord, ResultEntry, SessionEntry, SessionTable } from './session-table.js';
 import type { SlotGate } from './slots.js';
 
 /** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
@@ -23,11 +33,18 @@ const LOCAL_SLOT_WAIT_MS = 2_000;
 /** After a call without an answer; short, because the lease may be near its end. */
 const RETRY_AFTER_MS = 1_000;
 const RENEWALS_AT_ONCE = 16;
+/** How often an owner is asked that still runs while the server has timed its lease out. */
+const ASK_EVERY_MS = 2_000;
+/**
+ * How long a result is kept after its attempt ended. Core gives up reporting after about 10 s without the server, so a
+ * result whose report may be lost is younger than that when a call fails.
+ */
+const RESULT_AT_RISK_MS = 20_000;
 
 export interface KeeperIdentity {
   readonly worker: string;
   readonly queue: string;
-  readonly controlQueue: string;
+  readonly presenceTtlMs: number;
 }
 
 export interface KeeperPorts {
@@ -40,22 +57,55 @@ export interface KeeperPorts {
   readonly newGrantId: () => string;
 }
 
-/** A lease task as it was polled. */
-export interface LeaseTask {
-  readonly request: LeaseRequest;
+/** A task of an owner as it was polled. */
+export interface OwnerTask<R> {
+  readonly request: R;
   readonly workflowId: string;
   readonly runId: string;
   readonly workflowType: string;
   /** Base64. */
   readonly leaseToken: string;
+  /** When the server scheduled it, by its clock. */
+  readonly scheduledAtMs: number;
 }
+
+export type LeaseTask = OwnerTask<LeaseRequest>;
 
 /** What becomes of the lease of a session that ended. */
 type LeaseFate = 'complete' | 'cancelled' | 'fail' | 'none';
 
+type EndCode = 'SessionLost' | 'SessionExpired';
+
+/** A lease that is still to be ended at the server. */
+interface Finishing {
+  readonly fate: Exclude<LeaseFate, 'none'>;
+  readonly code: EndCode;
+  readonly dueAtMs: number;
+  readonly reason: string;
+}
+
+/** Why a session without a lease keeps its slot for a while, and until when. */
+interface Limbo {
+  readonly kind: 'handed-over' | 'asking';
+  readonly untilMs: number;
+  nextAskMs: number;
+}
+
 interface Renewal {
   dueAtMs: number;
-  inFlight: boolean;
+  /** The call that is on its way, if any. */
+  inFlight: Promise<void> | undefined;
+}
+
+/** What is known of the report of a result, beside what the ledger has. */
+interface ResultReport {
+  readonly endedAtMs: number;
+  /** Whether a call to the server has failed since shortly before the end of the attempt. */
+  atRisk: boolean;
+  /** When it is reported again, if it is at risk. */
+  nextReportMs: number;
+  /** When it may be forgotten, if it is not. */
+  forgetAtMs: number;
 }
 
 export class SessionKeeper {
@@ -63,10 +113,24 @@ export class SessionKeeper {
   private readonly acquiring = new Map<string, Promise<void>>();
   private readonly endings = new Map<string, Promise<void>>();
   /** Leases of released sessions, to be completed when their next renewal would have been due. */
-  private readonly finishing = new Map<string, { fate: Exclude<LeaseFate, 'none'>; dueAtMs: number; reason: string }>();
+  private readonly finishing = new Map<string, Finishing>();
   private readonly attemptWaiters = new Set<() => void>();
   /** Scratch directories that are being made: an end waits for them, since one made after it would be left for ever. */
   private readonly preparing = new Map<string, Promise<unknown>>();
+  private readonly limbo = new Map<string, Limbo>();
+  private readonly expiries = new Map<string, number>();
+  private readonly fence: Fence;
+  /** Sessions whose attempts were cancelled for the fence, so that it is done once. */
+  private readonly fenced = new Set<string>();
+  /** When a pinned activity last ran, by session. */
+  private readonly lastActiveMs = new Map<string, number>();
+  /** By run and activity id, like the results in the table. A result of an earlier life has none and is at risk. */
+  private readonly reports = new Map<string, ResultReport>();
+
+  /** When a call last got no answer, by the monotonic clock. */
+  private lastCallFailedMs = Number.NEGATIVE_INFINITY;
+  /** Whether the executor is being killed for a fence. */
+  private killing = false;
 
   constructor(
     private readonly identity: KeeperIdentity,
@@ -75,7 +139,9 @@ export class SessionKeeper {
     readonly table: SessionTable,
     /** Called whenever the set of sessions has changed. */
     private readonly onChange: () => void,
-  ) {}
+  ) {
+    this.fence = new Fence(identity.presenceTtlMs);
+  }
 
   // ---- Grant ----
 
@@ -115,19 +181,29 @@ export class SessionKeeper {
       runId: task.runId,
       workflowType: task.workflowType,
       epoch: task.request.epoch,
+      acquiredEpoch: task.request.epoch,
       grantId: ports.newGrantId(),
+      // Later acquisitions of a session are scheduled later, by the one clock of the server.
+      fencingToken: task.scheduledAtMs,
       capabilities: task.request.capabilities,
       leaseToken: task.leaseToken,
       leaseTtlMs: task.request.leaseTtlMs,
+      recoveryWindowMs: task.request.recoveryWindowMs,
+      idleTimeoutMs: task.request.idleTimeoutMs,
       grantedAtMs: nowMs,
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
     };
     await this.takeSlot(entry);
+    this.fence.confirmed(key, ports.clock.monotonicMs());
     try {
-      await ports.ledger.append({ type: 'session', entry }, { durable: true });
-      // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
-      const answer = await ports.temporal.heartbeat(entry.leaseToken);
+      const sentAtMs = ports.clock.monotonicMs();
+      const [, answer] = await Promise.all([
+        ports.ledger.append({ type: 'session', entry }, { durable: true }),
+        // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on. It
+        // promises the owner nothing, so it need not wait for the disk.
+        ports.temporal.heartbeat(entry.leaseToken),
+      ]);
       if (!this.holdsLease(entry)) return;
       if (answer !== 'renewed') {
         await this.end(
@@ -137,6 +213,7 @@ export class SessionKeeper {
         );
         return;
       }
+      this.heardOf(entry, sentAtMs);
       await this.prepare(entry);
     } catch (error) {
       throw await this.failedGrant(entry, error);
@@ -223,16 +300,8 @@ export class SessionKeeper {
   private async announce(key: string): Promise<void> {
     const entry = this.table.session(key);
     if (entry?.state !== 'granting') return;
-    const { identity, ports } = this;
-    const grant: Grant = {
-      session: entry.session,
-      epoch: entry.epoch,
-      grantId: entry.grantId,
-      worker: identity.worker,
-      queue: identity.queue,
-      controlQueue: identity.controlQueue,
-      incarnation: ports.executor.incarnation(),
-    };
+    const { ports } = this;
+    const grant = this.grantOf(entry);
     let answer: 'delivered' | 'gone';
     try {
       answer = await ports.temporal.signalGrant(entry, grant);
@@ -243,79 +312,338 @@ export class SessionKeeper {
       );
       return;
     }
+    // It may have been released, or adopted under another lease, while the answer was on its way.
+    if (!this.holdsLease(entry) || this.table.session(key)?.state !== 'granting') return;
     if (answer === 'gone') {
-      await this.end(key, 'its owner has closed', 'none');
+      await this.askAfterOwner(entry);
       return;
     }
-    // The owner may have released it while the answer was on its way.
-    const now = this.table.session(key);
-    if (now?.grantId !== entry.grantId || now.state !== 'granting') return;
     await this.record({ type: 'session-state', key, state: 'held' }, 'buffered');
     ports.log.info({ event: 'grant', ...named(entry), capabilities: entry.capabilities }, 'Session granted');
     this.onChange();
   }
 
-  // ---- Renewal ----
-
-  /** Renews every lease that is due, and ends leases of released sessions. Called on a timer; never throws. */
-  async tick(): Promise<void> {
-    const nowMs = this.ports.clock.monotonicMs();
-    const due = this.table.sessions().filter((entry) => {
-      const renewal = this.renewals.get(entry.key);
-      return entry.state !== 'releasing' && renewal !== undefined && !renewal.inFlight && renewal.dueAtMs <= nowMs;
-    });
-    const finished = [...this.finishing].filter(([, { dueAtMs }]) => dueAtMs <= nowMs);
-    const jobs = [
-      ...due.map((entry) => () => this.renew(entry)),
-      ...finished.map(
-        ([token, { fate, reason }]) =>
-          () =>
-            this.finishLease(token, fate, reason),
-      ),
-    ];
-    await inParallel(jobs, RENEWALS_AT_ONCE);
+  private grantOf(entry: SessionEntry): Grant {
+    const { worker, queue, presenceTtlMs } = this.identity;
+    return {
+      session: entry.session,
+      epoch: entry.epoch,
+      grantId: entry.grantId,
+      worker,
+      queue,
+      presenceTtlMs,
+    };
   }
 
+  // ---- Adopt ----
+
+  /**
+   * Answers an owner that suspects this worker while the lease lives, by the token of the question. Throws `SessionLost`
+   * when it is not held. The suspicion is lifted only when the server has taken the answer: one that comes too late, or
+   * is lost, finds an owner that has moved on.
+   */
+  async confirm(task: OwnerTask<ConfirmRequest>): Promise<void> {
+    const entry = await this.heldByGrant(task.request.grantId, task.request.session);
+    const sentAtMs = this.ports.clock.monotonicMs();
+    const answer = await this.ports.temporal.answerConfirm(task.leaseToken);
+    if (answer === 'gone' || this.table.session(entry.key)?.grantId !== entry.grantId) return;
+    this.fence.confirmed(entry.key, sentAtMs);
+    this.fenced.delete(entry.key);
+    this.ports.log.info({ event: 'confirm', ...named(entry) }, 'The owner was told that the session lives');
+  }
+
+  /**
+   * Attaches a new lease to a session that still lives here: the server has timed the old one out, or its owner has
+   * continued as new. Resolves when the owner was told, after which the adopt activity stays open as the lease.
+   */
+  async adopt(task: OwnerTask<AdoptRequest>): Promise<void> {
+    const { ports } = this;
+    const { grantId, session, epoch, leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = task.request;
+    const known = await this.heldByGrant(grantId, session);
+    if (known.epoch > epoch) {
+      throw new AtlasError(
+        'SessionLost',
+        `The lease ${epoch} of session ${known.key} is older than the one held (${known.epoch}).`,
+      );
+    }
+    const entry: SessionEntry = {
+      ...known,
+      workflowId: task.workflowId,
+      runId: task.runId,
+      workflowType: task.workflowType,
+      epoch,
+      leaseTtlMs,
+      recoveryWindowMs,
+      idleTimeoutMs,
+      leaseToken: task.leaseToken,
+      state: 'granting',
+    };
+    const sentAtMs = ports.clock.monotonicMs();
+    // Not durable: without it a restart asks the owner again.
+    await this.record({ type: 'session', entry }, 'buffered');
+    const answer = await ports.temporal.heartbeat(entry.leaseToken);
+    // It may have ended meanwhile, and then nobody would renew the new lease: its owner is told when all is over.
+    const current = await this.heldByGrant(grantId, session);
+    if (answer !== 'renewed' || current.leaseToken !== entry.leaseToken) return;
+    this.limbo.delete(entry.key);
+    this.fence.confirmed(entry.key, sentAtMs);
+    this.fenced.delete(entry.key);
+    this.scheduleRenewal(entry);
+    ports.log.info({ event: 'adopt', ...named(entry) }, 'Session adopted');
+    await this.announce(entry.key);
+  }
+
+  /** Throws `SessionLost` only once the attempts of a session that is not held have ended. */
+  private async heldByGrant(grantId: string, session: string): Promise<SessionEntry> {
+    for (
+      let entry = this.table.sessionByGrant(grantId);
+      entry !== undefined;
+      entry = this.table.sessionByGrant(grantId)
+    ) {
+      if (entry.state !== 'releasing') return entry;
+      await this.end(entry.key, 'it was being released', 'none');
+    }
+    throw new AtlasError(
+      'SessionLost',
+      `The worker ${this.identity.worker} does not hold the session ${session} any more.`,
+    );
+  }
+
+  /** Presence was answered: nobody suspects this worker. `sentAtMs` is by the monotonic clock. */
+  presenceAnswered(sentAtMs: number): void {
+    this.fence.presenceAnswered(sentAtMs);
+  }
+
+  /** The fleet had not missed this worker when it registered. `sentAtMs` is by the monotonic clock. */
+  notMissed(sentAtMs: number): void {
+    this.fence.notMissed(sentAtMs);
+  }
+
+  /** The fleet asks for presence and does not take this worker for lost, so no owner was told to suspect it. */
+  presenceTrusted(): void {
+    this.fence.presenceTrusted(this.ports.clock.monotonicMs());
+  }
+
+  /** The server has ended the presence activity, perhaps by its timeout. */
+  presenceGone(): void {
+    this.fence.presenceGone(this.ports.clock.monotonicMs());
+  }
+
+  /** The owner check says that these runs have closed. */
+  async ownersClosed(runIds: readonly string[]): Promise<void> {
+    const closed = this.table.sessions().filter((entry) => entry.state !== 'releasing' && runIds.includes(entry.runId));
+    await inParallel(
+      closed.map((entry) => () => this.askAfterOwner(entry)),
+      RENEWALS_AT_ONCE,
+    );
+  }
+
+  /** The lease is gone, or its owner seems to be: what has become of the run that owns the session decides. */
+  private async askAfterOwner(entry: SessionEntry): Promise<void> {
+    const { ports } = this;
+    let owner: 'running' | 'continued' | 'closed';
+    try {
+      owner = await ports.temporal.describeOwner(entry);
+    } catch (error) {
+      ports.log.warn(
+        { event: 'owner-unknown', ...named(entry), reason: messageOf(error) },
+        'The owner of a session could not be described; it is tried again',
+      );
+      return;
+    }
+    if (!this.holdsLease(entry)) return;
+    if (owner === 'closed') {
+      await this.end(entry.key, 'its owner has closed', 'none');
+      return;
+    }
+    if (this.limbo.has(entry.key)) return;
+    const nowMs = ports.clock.monotonicMs();
+    const handedOver = owner === 'continued';
+    this.limbo.set(entry.key, {
+      kind: handedOver ? 'handed-over' : 'asking',
+      untilMs: nowMs + (handedOver ? HAND_OVER_MS : ASK_OWNER_MS),
+      nextAskMs: nowMs,
+    });
+    ports.log.info(
+      { event: handedOver ? 'hand-over' : 'ask-owner', ...named(entry) },
+      handedOver
+        ? 'The owner has continued as new; the slot is kept for its next run'
+        : 'The server has timed the lease out; the owner is asked',
+    );
+  }
+
+  /** A session without a lease: asks its owner again, or ends it when its time is over. */
+  private async tendLimbo(entry: SessionEntry, limbo: Limbo): Promise<void> {
+    const nowMs = this.ports.clock.monotonicMs();
+    if (nowMs >= limbo.untilMs) {
+      await this.end(
+        entry.key,
+        limbo.kind === 'handed-over' ? 'no later run of its owner adopted it' : 'its owner did not answer',
+        'none',
+      );
+      return;
+    }
+    if (limbo.kind === 'handed-over' || nowMs < limbo.nextAskMs) return;
+    limbo.nextAskMs = nowMs + ASK_EVERY_MS;
+    try {
+      const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
+      if (answer === 'gone' && this.limbo.get(entry.key) === limbo) {
+        this.limbo.delete(entry.key);
+        await this.askAfterOwner(entry);
+      }
+    } catch (error) {
+      this.ports.log.debug(
+        { event: 'ask-unanswered', ...named(entry), reason: messageOf(error) },
+        'The question to an owner was not answered',
+      );
+    }
+  }
+
+  // ---- Renewal ----
+
+  /**
+   * What is due: renewals, questions to owners, expiries, fences, ends of leases, results to report. Called on a timer;
+   * never throws.
+   */
+  async tick(): Promise<void> {
+    const nowMs = this.ports.clock.monotonicMs();
+    const jobs: (() => Promise<void>)[] = [async () => this.keepFences()];
+    for (const entry of this.table.sessions()) {
+      const releasing = entry.state === 'releasing';
+      const overdue = releasing ? undefined : this.overdue(entry);
+      const limbo = releasing ? undefined : this.limbo.get(entry.key);
+      const renewal = this.renewals.get(entry.key);
+      if (overdue !== undefined) jobs.push(() => this.end(entry.key, overdue, 'fail', 'SessionExpired'));
+      else if (limbo !== undefined) jobs.push(() => this.tendLimbo(entry, limbo));
+      else if (renewal !== undefined && renewal.inFlight === undefined && renewal.dueAtMs <= nowMs) {
+        jobs.push(() => this.renew(entry));
+      }
+    }
+    for (const [token, finishing] of this.finishing) {
+      if (finishing.dueAtMs <= nowMs) jobs.push(() => this.finishLease(token, finishing));
+    }
+    for (const entry of this.table.results()) jobs.push(() => this.tendResult(entry));
+    try {
+      await inParallel(jobs, RENEWALS_AT_ONCE);
+    } catch (error) {
+      // Each handles what can be expected; whatever else it is, the next tick is not the less needed.
+      this.ports.log.error({ event: 'tick-failed', reason: messageOf(error) }, 'A part of what was due has failed');
+    }
+  }
+
+  /** Why the session has to end now, as a sentence; undefined while its time is not over. */
+  private overdue(entry: SessionEntry): string | undefined {
+    if (this.ports.clock.monotonicMs() >= this.expiryMs(entry)) return 'It reached its maximum duration.';
+    if (entry.idleTimeoutMs === null || entry.state !== 'held' || this.table.attemptsOf(entry.key).length > 0)
+      return undefined;
+    const activeMs = this.lastActiveMs.get(entry.key) ?? this.ports.clock.monotonicMs();
+    this.lastActiveMs.set(entry.key, activeMs);
+    return this.ports.clock.monotonicMs() - activeMs >= entry.idleTimeoutMs
+      ? `No pinned activity ran for ${formatDurationMs(entry.idleTimeoutMs)}.`
+      : undefined;
+  }
+
+  /** When the session expires, by the monotonic clock: a step of the other one must not end it. */
+  private expiryMs(entry: SessionEntry): number {
+    const known = this.expiries.get(entry.key);
+    if (known !== undefined) return known;
+    const expiryMs = this.ports.clock.monotonicMs() + entry.expiresAtMs - this.ports.clock.now();
+    this.expiries.set(entry.key, expiryMs);
+    return expiryMs;
+  }
+
+  /** Renews the lease now; resolves when it was answered or given up. Shares the call that is on its way. */
   private async renew(entry: SessionEntry): Promise<void> {
     const renewal = this.renewals.get(entry.key);
-    if (renewal === undefined || renewal.inFlight) return;
-    renewal.inFlight = true;
+    if (renewal === undefined) return;
+    renewal.inFlight ??= this.renewNow(entry, renewal).finally(() => {
+      renewal.inFlight = undefined;
+    });
+    await renewal.inFlight;
+  }
+
+  private async renewNow(entry: SessionEntry, renewal: Renewal): Promise<void> {
     const sentAtMs = this.ports.clock.monotonicMs();
     const intervalMs = entry.leaseTtlMs / RENEWALS_PER_TTL;
     try {
       // Before the signal of a grant that is unclear: that one may take longer than the TTL of the lease.
       const answer = await this.ports.temporal.heartbeat(entry.leaseToken);
       renewal.dueAtMs = sentAtMs + intervalMs;
+      if (answer === 'renewed' && this.table.session(entry.key)?.leaseToken === entry.leaseToken)
+        this.heardOf(entry, sentAtMs);
       if (!this.holdsLease(entry)) return;
       if (answer === 'renewed') {
         await this.announce(entry.key);
-        return;
-      }
-      const reason = answer === 'not-found' ? 'the server no longer knows its lease' : 'its owner cancelled the lease';
-      await this.end(entry.key, reason, answer === 'not-found' ? 'none' : 'cancelled');
+      } else if (answer === 'not-found') await this.askAfterOwner(entry);
+      else await this.end(entry.key, 'its owner cancelled the lease', 'cancelled');
     } catch (error) {
       renewal.dueAtMs = sentAtMs + Math.min(RETRY_AFTER_MS, intervalMs);
+      this.callFailed();
       this.ports.log.warn(
         { event: 'renewal-unanswered', ...named(entry), reason: messageOf(error) },
         'A lease could not be renewed; it is tried again',
       );
-    } finally {
-      renewal.inFlight = false;
+    }
+  }
+
+  /** A renewal that was sent then was answered. */
+  private heardOf(entry: SessionEntry, sentAtMs: number): void {
+    this.fence.renewed(entry, sentAtMs);
+    if (this.ports.clock.monotonicMs() < this.fence.cancelAtMs(entry)) this.fenced.delete(entry.key);
+  }
+
+  /** Ends attempts that must have ended before an owner may move on, and renews the local lease of the executor. */
+  private keepFences(): void {
+    const { ports } = this;
+    const nowMs = ports.clock.monotonicMs();
+    let killAtMs = Number.POSITIVE_INFINITY;
+    for (const entry of this.table.sessions()) {
+      if (this.table.attemptsOf(entry.key).length === 0) continue;
+      // Also of a session that is being released: its owner may not know, and moves on at the same time.
+      killAtMs = Math.min(killAtMs, this.fence.killAtMs(entry));
+      if (entry.state === 'releasing' || nowMs < this.fence.cancelAtMs(entry) || this.fenced.has(entry.key)) continue;
+      this.fenced.add(entry.key);
+      ports.log.warn(
+        { event: 'fence', ...named(entry) },
+        'Temporal can not be reached; the activities of the session are ended before it may go to another worker',
+      );
+      ports.executor.cancelSession(entry, 'AttemptFenced', 'the worker can not reach Temporal');
+    }
+    if (nowMs < killAtMs) ports.executor.renewLocalLease(Number.isFinite(killAtMs) ? killAtMs - nowMs : null);
+    else if (!this.killing) {
+      this.killing = true;
+      void this.killExecutor('an activity did not end before the fence of its session').finally(() => {
+        this.killing = false;
+      });
+    }
+  }
+
+  /** Resolves to whether the executor has ended, all its attempts with it. */
+  private async killExecutor(reason: string): Promise<boolean> {
+    try {
+      await this.ports.executor.kill(reason);
+      return true;
+    } catch (error) {
+      this.ports.log.error(
+        { event: 'executor-kill-failed', reason: messageOf(error) },
+        'The executor could not be killed; it is tried again',
+      );
+      return false;
     }
   }
 
   private scheduleRenewal(entry: SessionEntry): void {
     const dueAtMs = this.ports.clock.monotonicMs() + entry.leaseTtlMs / RENEWALS_PER_TTL;
-    this.renewals.set(entry.key, { dueAtMs, inFlight: false });
+    this.renewals.set(entry.key, { dueAtMs, inFlight: undefined });
   }
 
-  private async finishLease(token: string, fate: Exclude<LeaseFate, 'none'>, reason: string): Promise<void> {
+  private async finishLease(token: string, { fate, code, reason }: Finishing): Promise<void> {
     // Tried once: a lease that nobody renews ends by itself at its TTL.
     this.finishing.delete(token);
     try {
       if (fate === 'complete') await this.ports.temporal.completeLease(token);
       else if (fate === 'cancelled') await this.ports.temporal.cancelLease(token);
-      else await this.ports.temporal.failLease(token, 'SessionLost', reason);
+      else await this.ports.temporal.failLease(token, code, reason);
     } catch (error) {
       this.ports.log.debug(
         { event: 'lease-end-unanswered', reason: messageOf(error) },
@@ -327,52 +655,50 @@ export class SessionKeeper {
   // ---- Release ----
 
   /** The owner gives the session back. Resolves to whether it was held here, once slot and scratch name are free. */
-  async release(key: string, epoch: number): Promise<boolean> {
-    const entry = this.table.session(key);
-    // A release that was sent before a redo must not end the session that the redo acquired.
-    if (entry === undefined || entry.epoch > epoch) return false;
-    await this.end(key, 'its owner released it', 'complete');
+  async release({ grantId }: ReleaseRequest): Promise<boolean> {
+    // By its grant: a session of this name that was acquired again since is another one.
+    const entry = this.table.sessionByGrant(grantId);
+    if (entry === undefined) return false;
+    await this.end(entry.key, 'its owner released it', 'complete');
     return true;
   }
 
-  /** Gives every session up, for a stop that does not resume them. */
+  /** Gives every session up: for a stop that does not resume them, or an executor that can not stay up. */
   async giveUpAll(reason: string): Promise<void> {
     await Promise.all(this.table.sessions().map((entry) => this.end(entry.key, reason, 'fail')));
     await inParallel(
       [...this.finishing].map(
-        ([token, { fate, reason: why }]) =>
+        ([token, finishing]) =>
           () =>
-            this.finishLease(token, fate, why),
+            this.finishLease(token, finishing),
       ),
       RENEWALS_AT_ONCE,
     );
   }
 
-  private async end(key: string, reason: string, fate: LeaseFate): Promise<void> {
+  private async end(key: string, reason: string, fate: LeaseFate, code: EndCode = 'SessionLost'): Promise<void> {
     const running = this.endings.get(key);
     if (running !== undefined) return running;
-    const ending = this.endNow(key, reason, fate).finally(() => {
+    const ending = this.endNow(key, reason, fate, code).finally(() => {
       this.endings.delete(key);
     });
     this.endings.set(key, ending);
     return ending;
   }
 
-  private async endNow(key: string, reason: string, fate: LeaseFate): Promise<void> {
+  private async endNow(key: string, reason: string, fate: LeaseFate, code: EndCode): Promise<void> {
     const { ports } = this;
     const entry = this.table.session(key);
     if (entry === undefined) return;
-    const renewal = this.renewals.get(key);
-    this.renewals.delete(key);
     await this.record({ type: 'session-state', key, state: 'releasing' }, 'buffered');
-    ports.executor.cancelSession(key, reason);
+    ports.executor.cancelSession(entry, code, reason);
     // The slot is not free before the last activity has ended: the next session may need what this one still holds.
-    if (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {
+    while (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {
       ports.log.warn(
         { event: 'release-kill', ...named(entry) },
         'An activity of the session ignores its cancellation; the executor is killed',
       );
-      await ports.executor.kill(`an activity of session ${entry.session} ignored its cancellation`);
+      if (!(await this.killExecutor(`an activity of session ${entry.session} ignored its cancellation`))) continue;
       // The executor's end has failed its attempts; what can not be told to the server must not keep the slot.
       for (const attempt of this.table.attemptsOf(key))
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
@@ -388,9 +714,19 @@ export class SessionKeeper {
       );
     }
     await this.record({ type: 'session-gone', key }, 'buffered');
+    // Until here the lease was renewed: the owner goes on waiting, and the fence of what still ran stayed away.
+    const renewal = this.renewals.get(key);
+    this.renewals.delete(key);
+    this.limbo.delete(key);
+    this.expiries.delete(key);
+    this.fence.forget(key);
+    this.fenced.delete(key);
+    this.lastActiveMs.delete(key);
+    for (const activity of [...this.reports.keys()])
+      if (this.table.result(activity) === undefined) this.reports.delete(activity);
     if (fate !== 'none') {
       const dueAtMs = fate === 'complete' ? (renewal?.dueAtMs ?? ports.clock.monotonicMs()) : ports.clock.monotonicMs();
-      this.finishing.set(entry.leaseToken, { fate, dueAtMs, reason });
+      this.finishing.set(entry.leaseToken, { fate, code, dueAtMs, reason });
     }
     ports.log.info(
       { event: 'release', ...named(entry), reason, heldMs: ports.clock.now() - entry.grantedAtMs },
@@ -409,24 +745,38 @@ export class SessionKeeper {
 
   // ---- Attempts ----
 
-  /** Asked by the executor before an attempt on the unique queue. Throws `SessionLost` when it must not run. */
-  beginAttempt(attempt: BeginAttempt): AttemptFacts {
-    const key = attempt.session?.key;
-    const entry = key === undefined ? undefined : this.table.session(key);
-    if (attempt.session !== undefined) {
-      if (entry === undefined || entry.state === 'releasing' || entry.epoch !== attempt.session.epoch) {
-        throw new AtlasError(
-          'SessionLost',
-          `The worker ${this.identity.worker} does not hold the session of activity ${attempt.activityId}.`,
-        );
-      }
-    }
+  /**
+   * Asked by the executor before an attempt on the unique queue. Throws `SessionLost` when the session is over, and
+   * `AttemptFenced` (retryable) when its owner may be about to give it up.
+   */
+  async beginAttempt(attempt: BeginAttempt): Promise<AttemptFacts> {
+    const owner = attempt.session;
+    const held = owner === undefined ? undefined : () => this.heldForAttempt(attempt.activityId, owner);
+    if (held !== undefined) await this.untilMayStart(held);
+    // Nothing is awaited from here to the record of the attempt: an end that begins now waits for it.
+    const entry = held?.();
     if (attempt.incarnation !== this.ports.executor.incarnation()) {
       throw new AtlasError('ExecutorDied', 'The executor that asks is not the current one.');
     }
+    const facts = {
+      sessionKey: entry?.key ?? null,
+      scratchDirectory: entry === undefined ? null : this.ports.scratch.directory(entry.key),
+      capabilities: entry?.capabilities ?? [],
+      fencingToken: entry?.fencingToken ?? null,
+    };
+    const kept = this.table.result(activityOf(attempt.id));
+    if (kept !== undefined) {
+      // The step is done, only the server does not know: it is answered, not repeated.
+      this.ports.log.info(
+        { event: 'result-kept', activity: attempt.activity, activityId: attempt.activityId },
+        'A finished activity was handed out again and is answered from the ledger',
+      );
+      return { ...facts, result: kept.result };
+    }
+    if (entry !== undefined) this.lastActiveMs.set(entry.key, this.ports.clock.monotonicMs());
     const record: AttemptEntry = {
       id: attempt.id,
-      sessionKey: key ?? null,
+      sessionKey: entry?.key ?? null,
       activity: attempt.activity,
       activityId: attempt.activityId,
       attempt: attempt.attempt,
@@ -437,15 +787,101 @@ export class SessionKeeper {
     // Buffered: it must survive the death of the process, which a written page does, and not that of the machine, where
     // the heartbeat timeout of the activity takes over.
     void this.record({ type: 'attempt', entry: record }, 'buffered');
-    return {
-      scratchDirectory: key === undefined ? null : this.ports.scratch.directory(key),
-      capabilities: entry?.capabilities ?? [],
-    };
+    this.keepFences();
+    return facts;
   }
 
-  async endAttempt(id: string): Promise<void> {
-    if (this.table.attempt(id) !== undefined) await this.record({ type: 'attempt-ended', id }, 'buffered');
+  private heldForAttempt(activityId: string, owner: NonNullable<BeginAttempt['session']>): SessionEntry {
+    const entry = this.table.sessionOf(owner.session, owner.runId);
+    if (
+      entry === undefined ||
+      entry.state === 'releasing' ||
+      owner.epoch < entry.acquiredEpoch ||
+      owner.epoch > entry.epoch ||
+      (owner.grantId !== undefined && owner.grantId !== entry.grantId)
+    ) {
+      throw new AtlasError(
+        'SessionLost',
+        `The worker ${this.identity.worker} does not hold the session of activity ${activityId}.`,
+      );
+    }
+    return entry;
+  }
+
+  /** An attempt that was fetched the moment a link healed waits for one answer of the server first. */
+  private async untilMayStart(held: () => SessionEntry): Promise<void> {
+    let entry = held();
+    const may = () => this.fence.mayStart(entry, this.ports.clock.monotonicMs());
+    let verdict = may();
+    if (verdict === 'ask-first') {
+      await this.renew(entry);
+      entry = held();
+      verdict = may();
+    }
+    if (verdict === 'yes' && !this.limbo.has(entry.key)) return;
+    throw new AtlasError(
+      'AttemptFenced',
+      `The worker ${this.identity.worker} waits until it is clear whether it still holds the session ${entry.session}.`,
+    );
+  }
+
+  /** The attempt has ended in the executor. Its result is on disk before the server may hear of it. */
+  async endAttempt(id: string, result?: EncodedResult): Promise<void> {
+    const attempt = this.table.attempt(id);
+    if (attempt !== undefined) {
+      if (attempt.sessionKey !== null) this.lastActiveMs.set(attempt.sessionKey, this.ports.clock.monotonicMs());
+      if (result !== undefined && attempt.sessionKey !== null)
+        await this.keepResult(attempt, attempt.sessionKey, result);
+      await this.record({ type: 'attempt-ended', id }, 'buffered');
+    }
     this.wakeAttemptWaiters();
+  }
+
+  private async keepResult(attempt: AttemptEntry, sessionKey: string, result: EncodedResult): Promise<void> {
+    const nowMs = this.ports.clock.monotonicMs();
+    const activity = activityOf(attempt.id);
+    this.reports.set(activity, newReport(nowMs, nowMs - this.lastCallFailedMs < RESULT_AT_RISK_MS));
+    await this.record(
+      { type: 'result', entry: { activity, sessionKey, taskToken: attempt.taskToken, result } },
+      'buffered',
+    );
+  }
+
+  /** A call got no answer: reports of Core from about now may be lost too. */
+  callFailed(): void {
+    const nowMs = this.ports.clock.monotonicMs();
+    this.lastCallFailedMs = nowMs;
+    for (const report of this.reports.values()) if (nowMs - report.endedAtMs < RESULT_AT_RISK_MS) report.atRisk = true;
+  }
+
+  /** Reports a result that the server may not have got until it answers; forgets one that is safe. */
+  private async tendResult({ activity, taskToken, result }: ResultEntry): Promise<void> {
+    const nowMs = this.ports.clock.monotonicMs();
+    const report = this.reports.get(activity) ?? newReport(nowMs, true);
+    this.reports.set(activity, report);
+    if (!report.atRisk) {
+      if (nowMs < report.forgetAtMs) return;
+      this.reports.delete(activity);
+      await this.record({ type: 'result-gone', activity }, 'buffered');
+      return;
+    }
+    if (nowMs < report.nextReportMs) return;
+    // Not while the call is on its way.
+    report.nextReportMs = Number.POSITIVE_INFINITY;
+    try {
+      await this.ports.temporal.completeAttempt(taskToken, result);
+      // It is in the history now, or was before, or the server had given its attempt up and hands the activity out again
+      // after any backoff: which of them it does not say, so the result stays for as long as the session.
+      report.atRisk = false;
+      report.nextReportMs = Number.POSITIVE_INFINITY;
+      report.forgetAtMs = Number.POSITIVE_INFINITY;
+    } catch (error) {
+      report.nextReportMs = this.ports.clock.monotonicMs() + RETRY_AFTER_MS;
+      this.ports.log.debug(
+        { event: 'result-unreported', activity, reason: messageOf(error) },
+        'A result could not be reported; it is tried again',
+      );
+    }
   }
 
   /**
@@ -477,6 +913,7 @@ export class SessionKeeper {
             'An attempt could not be failed; it is retried at its heartbeat timeout',
           );
         }
+        if (attempt.sessionKey !== null) this.lastActiveMs.set(attempt.sessionKey, this.ports.clock.monotonicMs());
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
       }),
       RENEWALS_AT_ONCE,
@@ -521,7 +958,9 @@ export class SessionKeeper {
       }
       const problem = await this.scratchProblem(entry);
       if (problem === undefined) {
-        this.renewals.set(entry.key, { dueAtMs: this.ports.clock.monotonicMs(), inFlight: false });
+        const nowMs = this.ports.clock.monotonicMs();
+        this.renewals.set(entry.key, { dueAtMs: nowMs, inFlight: undefined });
+        this.fence.resumed(entry, nowMs);
         this.ports.log.info({ event: 'resume', ...named(entry), state: entry.state }, 'Session resumed');
       } else {
         this.ports.log.warn({ event: 'loss', ...named(entry), reason: problem }, 'Session lost');
@@ -578,6 +1017,15 @@ export class SessionKeeper {
       );
     }
   }
+}
+
+function newReport(endedAtMs: number, atRisk: boolean): ResultReport {
+  return { endedAtMs, atRisk, nextReportMs: endedAtMs, forgetAtMs: endedAtMs + RESULT_AT_RISK_MS };
+}
+
+/** An attempt's id is that of its activity and a number. */
+function activityOf(attemptId: string): string {
+  return attemptId.slice(0, attemptId.lastIndexOf('#'));
 }
 
 function named(entry: SessionEntry): object {

@@ -4,22 +4,30 @@
  * The same records are appended to the ledger, so that the table after a restart is the table before it. Whoever changes
  * the table applies a record and appends it; nothing else changes it.
  */
+import type { EncodedResult } from '../contract/local.js';
 import type { ProcessIdentity } from './process-identity.js';
 
 /** A session as the ledger knows it. */
 export interface SessionEntry {
-  /** `<session>.<runId>`, see `sessionKey`. */
+  /** `<session>.<runId>` of the run that acquired it, see `sessionKey`. Names its scratch directory. */
   readonly key: string;
   readonly session: string;
   readonly workflowId: string;
+  /** The run that owns it now; another than in the key once a run has continued as new. */
   readonly runId: string;
   readonly workflowType: string;
+  /** That of the newest lease. */
   readonly epoch: number;
+  /** That of the lease by which it was acquired; activities carry an epoch from this one on. */
+  readonly acquiredEpoch: number;
   readonly grantId: string;
+  readonly fencingToken: number;
   readonly capabilities: readonly string[];
   /** Base64 of the task token of the lease. */
   readonly leaseToken: string;
   readonly leaseTtlMs: number;
+  readonly recoveryWindowMs: number;
+  readonly idleTimeoutMs: number | null;
   readonly grantedAtMs: number;
   readonly expiresAtMs: number;
   /** `granting`: the slot is taken, but the owner may not know yet. `releasing`: over, but its activities may not have ended. */
@@ -45,6 +53,16 @@ export interface LedgerOwner {
   readonly directoryId: string;
 }
 
+/** What a finished pinned activity returned, for as long as the server may not have got it. */
+export interface ResultEntry {
+  /** By run and activity id. */
+  readonly activity: string;
+  readonly sessionKey: string;
+  /** Base64, of the attempt that returned it. */
+  readonly taskToken: string;
+  readonly result: EncodedResult;
+}
+
 export type LedgerRecord =
   | { readonly type: 'instance'; readonly owner: LedgerOwner }
   | { readonly type: 'session'; readonly entry: SessionEntry }
@@ -52,11 +70,14 @@ export type LedgerRecord =
   | { readonly type: 'session-gone'; readonly key: string }
   | { readonly type: 'attempt'; readonly entry: AttemptEntry }
   | { readonly type: 'attempt-ended'; readonly id: string }
+  | { readonly type: 'result'; readonly entry: ResultEntry }
+  | { readonly type: 'result-gone'; readonly activity: string }
   | { readonly type: 'executor'; readonly process: ProcessIdentity | null };
 
 export class SessionTable {
   private readonly sessionsByKey = new Map<string, SessionEntry>();
   private readonly attemptsById = new Map<string, AttemptEntry>();
+  private readonly resultsByActivity = new Map<string, ResultEntry>();
   private executorProcess: ProcessIdentity | null = null;
   private ledgerOwner: LedgerOwner | null = null;
 
@@ -81,6 +102,14 @@ export class SessionTable {
       }
       case 'session-gone':
         this.sessionsByKey.delete(record.key);
+        for (const entry of this.results())
+          if (entry.sessionKey === record.key) this.resultsByActivity.delete(entry.activity);
+        break;
+      case 'result':
+        this.resultsByActivity.set(record.entry.activity, record.entry);
+        break;
+      case 'result-gone':
+        this.resultsByActivity.delete(record.activity);
         break;
       case 'attempt':
         this.attemptsById.set(record.entry.id, record.entry);
@@ -101,6 +130,7 @@ export class SessionTable {
       { type: 'executor', process: this.executorProcess },
       ...this.sessions().map((entry) => ({ type: 'session', entry }) as const),
       ...this.attempts().map((entry) => ({ type: 'attempt', entry }) as const),
+      ...this.results().map((entry) => ({ type: 'result', entry }) as const),
     ];
   }
 
@@ -111,6 +141,16 @@ export class SessionTable {
 
   session(key: string): SessionEntry | undefined {
     return this.sessionsByKey.get(key);
+  }
+
+  /** The session of this name that the run owns. */
+  sessionOf(session: string, runId: string): SessionEntry | undefined {
+    return this.sessions().find((entry) => entry.session === session && entry.runId === runId);
+  }
+
+  /** The session that was acquired by this grant, whichever run owns it now. */
+  sessionByGrant(grantId: string): SessionEntry | undefined {
+    return this.sessions().find((entry) => entry.grantId === grantId);
   }
 
   /** In the order in which they were granted. Every one of them takes a slot, whatever its state. */
@@ -128,6 +168,14 @@ export class SessionTable {
 
   attempts(): AttemptEntry[] {
     return [...this.attemptsById.values()];
+  }
+
+  result(activity: string): ResultEntry | undefined {
+    return this.resultsByActivity.get(activity);
+  }
+
+  results(): ResultEntry[] {
+    return [...this.resultsByActivity.values()];
   }
 
   attemptsOf(key: string): AttemptEntry[] {

@@ -3,7 +3,7 @@
  * session keeper decides on.
  */
 import { ActivityCancelledError, ActivityNotFoundError, type Client, WorkflowNotFoundError } from '@temporalio/client';
-import { GRANT_SIGNAL, type Grant } from '../contract/session.js';
+import { ASK_SIGNAL, GRANT_SIGNAL, type Grant } from '../contract/session.js';
 import { failure } from '../temporal/failures.js';
 import type { TemporalPort } from './ports.js';
 
@@ -21,6 +21,19 @@ export function temporalPort(client: Client): TemporalPort {
       if (!(error instanceof ActivityNotFoundError)) throw error;
     }
   };
+  const signalOwner = async (
+    { workflowId, runId }: { workflowId: string; runId: string },
+    signal: string,
+    grant: Grant,
+  ): Promise<'delivered' | 'gone'> => {
+    try {
+      await bounded(() => client.workflow.getHandle(workflowId, runId).signal<[Grant]>(signal, grant));
+      return 'delivered';
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return 'gone';
+      throw error;
+    }
+  };
   return {
     async heartbeat(leaseToken) {
       try {
@@ -33,20 +46,36 @@ export function temporalPort(client: Client): TemporalPort {
       }
     },
     completeLease: (leaseToken) => unlessGone(() => client.activity.complete(bytes(leaseToken), undefined)),
+    async answerConfirm(taskToken) {
+      try {
+        await bounded(() => client.activity.complete(bytes(taskToken), undefined));
+        return 'answered';
+      } catch (error) {
+        if (error instanceof ActivityNotFoundError) return 'gone';
+        throw error;
+      }
+    },
     cancelLease: (leaseToken) => unlessGone(() => client.activity.reportCancellation(bytes(leaseToken))),
     failLease: (leaseToken, code, message) =>
       unlessGone(() => client.activity.fail(bytes(leaseToken), failure(code, message))),
     failAttempt: (taskToken, code, message) =>
       unlessGone(() => client.activity.fail(bytes(taskToken), failure(code, message))),
-    async signalGrant({ workflowId, runId }, grant) {
+    completeAttempt: (taskToken, { json }) =>
+      unlessGone(() =>
+        client.activity.complete(bytes(taskToken), json === undefined ? undefined : (JSON.parse(json) as unknown)),
+      ),
+    async describeOwner({ workflowId, runId }) {
       try {
-        await bounded(() => client.workflow.getHandle(workflowId, runId).signal<[Grant]>(GRANT_SIGNAL, grant));
-        return 'delivered';
+        const { status } = await bounded(() => client.workflow.getHandle(workflowId, runId).describe());
+        if (status.name === 'RUNNING' || status.name === 'PAUSED') return 'running';
+        return status.name === 'CONTINUED_AS_NEW' ? 'continued' : 'closed';
       } catch (error) {
-        if (error instanceof WorkflowNotFoundError) return 'gone';
+        if (error instanceof WorkflowNotFoundError) return 'closed';
         throw error;
       }
     },
+    askOwner: (owner, grant) => signalOwner(owner, ASK_SIGNAL, grant),
+    signalGrant: (owner, grant) => signalOwner(owner, GRANT_SIGNAL, grant),
   };
 }
 

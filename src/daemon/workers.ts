@@ -9,17 +9,22 @@ import { ApplicationFailure } from '@temporalio/common';
 import { type ActivitySlotInfo, type CustomSlotSupplier, type NativeConnection, Worker } from '@temporalio/worker';
 import { AtlasError, findError } from '../contract/errors.js';
 import { PRESENCE_ACTIVITY, type PresenceRequest } from '../contract/fleet.js';
-import { acquireQueue, capabilitySubsets, fleetControlQueue, sessionKey } from '../contract/names.js';
+import { acquireQueue, capabilitySubsets, fleetControlQueue, parseSessionActivityId } from '../contract/names.js';
 import {
+  ADOPT_ACTIVITY,
+  type AdoptRequest,
+  CONFIRM_ACTIVITY,
+  type ConfirmRequest,
   LEASE_ACTIVITY,
   RELEASE_ACTIVITY,
+  type LeaseArguments,
   type LeaseRequest,
-  type ReleaseAnswer,
   type ReleaseRequest,
 } from '../contract/session.js';
+import { VERSION } from '../contract/version.js';
 import { failure } from '../temporal/failures.js';
 import type { Presence } from './presence.js';
-import type { SessionKeeper } from './session-keeper.js';
+import type { LeaseTask, OwnerTask, SessionKeeper } from './session-keeper.js';
 import type { SlotGate } from './slots.js';
 
 const FLEET_BUNDLE = fileURLToPath(new URL('../bundles/worker-workflow.js', import.meta.url));
@@ -74,7 +79,14 @@ export class SupervisorWorkers {
 
   private common() {
     const { connection, namespace, identity } = this.options;
-    return { connection, namespace, identity, shutdownGraceTime: 0, shutdownForceTime: FORCE_STOP_AFTER } as const;
+    return {
+      connection,
+      namespace,
+      identity,
+      buildId: `atlas@${VERSION}`,
+      shutdownGraceTime: 0,
+      shutdownForceTime: FORCE_STOP_AFTER,
+    } as const;
   }
 
   private async createFleetWorker(): Promise<Worker> {
@@ -96,11 +108,19 @@ export class SupervisorWorkers {
 
   private createControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<Worker> {
     const activities = {
-      async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<ReleaseAnswer> {
-        const { workflowExecution } = Context.current().info;
-        const released = await keeper.release(sessionKey(request.session, workflowExecution!.runId), request.epoch);
-        return { released };
+      async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<void> {
+        await keeper.release(request);
       },
+      [CONFIRM_ACTIVITY]: (request: ConfirmRequest): Promise<void> =>
+        throwingFailures(async () => {
+          await keeper.confirm(ownerTask(request));
+          throw new CompleteAsyncError();
+        }),
+      [ADOPT_ACTIVITY]: (request: AdoptRequest): Promise<void> =>
+        throwingFailures(async () => {
+          await keeper.adopt(ownerTask(request));
+          throw new CompleteAsyncError();
+        }),
       [PRESENCE_ACTIVITY](request: PresenceRequest): Promise<void> {
         return throwingFailures(() => {
           presence().pickUp(Context.current().info.taskToken, request);
@@ -118,16 +138,9 @@ export class SupervisorWorkers {
 
   private createAcquireWorker(capabilities: readonly string[], keeper: SessionKeeper, gate: SlotGate): Promise<Worker> {
     const activities = {
-      [LEASE_ACTIVITY](request: LeaseRequest): Promise<void> {
-        const { workflowExecution, workflowType, base64TaskToken } = Context.current().info;
+      [LEASE_ACTIVITY](given: LeaseArguments): Promise<void> {
         return throwingFailures(async () => {
-          await keeper.acquire({
-            request,
-            workflowId: workflowExecution!.workflowId,
-            runId: workflowExecution!.runId,
-            workflowType: workflowType ?? '',
-            leaseToken: base64TaskToken,
-          });
+          await keeper.acquire(leaseTask(given, capabilities));
           throw new CompleteAsyncError();
         });
       },
@@ -146,6 +159,32 @@ export class SupervisorWorkers {
       },
     });
   }
+}
+
+/** The running activity as the task of a lease; what its arguments leave out is in its id, queue and timeout. */
+function leaseTask(given: LeaseArguments, capabilities: readonly string[]): LeaseTask {
+  const { activityId, heartbeatTimeoutMs: leaseTtlMs } = Context.current().info;
+  const id = parseSessionActivityId(activityId);
+  if (id === undefined || leaseTtlMs === undefined) {
+    throw ApplicationFailure.nonRetryable(`The activity id ${activityId} is not that of a lease.`);
+  }
+  const { session, epoch } = id;
+  const request: LeaseRequest = { idleTimeoutMs: null, ...given, session, epoch, capabilities, leaseTtlMs };
+  return ownerTask(request);
+}
+
+/** The running activity as the task of an owner. */
+function ownerTask<R>(request: R): OwnerTask<R> {
+  const { workflowExecution, workflowType, base64TaskToken, currentAttemptScheduledTimestampMs } =
+    Context.current().info;
+  return {
+    request,
+    workflowId: workflowExecution!.workflowId,
+    runId: workflowExecution!.runId,
+    workflowType: workflowType ?? '',
+    leaseToken: base64TaskToken,
+    scheduledAtMs: currentAttemptScheduledTimestampMs,
+  };
 }
 
 /** Errors of the catalogue travel as failures whose type is the code. */

@@ -9,8 +9,20 @@ import type { ActivityExecuteInput, ActivityInboundCallsInterceptor, Next } from
 import type { CurrentWorker } from '../activity/index.js';
 import { provide } from '../activity/provider.js';
 import { findError } from '../contract/errors.js';
-import type { AttemptFacts } from '../contract/local.js';
-import { parseSessionActivityId, sessionKey, WORKER_ACTIVITY_PREFIX } from '../contract/names.js';
+import {
+  type AttemptFacts,
+  type BeginAttempt,
+  type EncodedResult,
+  type ExecutorCommand,
+  KEPT_RESULT_LIMIT_BYTES,
+} from '../contract/local.js';
+import {
+  grantOfStep,
+  parseSessionActivityId,
+  type SessionActivityId,
+  sessionKey,
+  WORKER_ACTIVITY_PREFIX,
+} from '../contract/names.js';
 import { failure } from '../temporal/failures.js';
 import { throwingFailures } from './failures.js';
 import type { SupervisorLink } from './supervisor-link.js';
@@ -21,10 +33,13 @@ const HEARTBEATS_PER_TIMEOUT = 3;
 const SUPERSEDE_TIMEOUT_MS = 30_000;
 
 interface RunningAttempt {
-  readonly key: string | null;
+  /** That of the session once it is known, before that the one that its owner's run would have. */
+  key: string | null;
   readonly abort: AbortController;
   readonly ended: Promise<void>;
 }
+
+type CancelSession = Extract<ExecutorCommand, { type: 'cancel-session' }>;
 
 export class AttemptGuard {
   /** By run and activity id: the server may hand an attempt out again while the older one runs. */
@@ -36,11 +51,15 @@ export class AttemptGuard {
     private readonly worker: CurrentWorker,
   ) {}
 
-  /** The supervisor ended this session: its attempts are cancelled, and reject with `SessionLost`. */
-  cancelSession(key: string, reason: string): void {
+  /** The supervisor ends the attempts of a session, for good or before a fence. */
+  cancelSession({ key, session, runId, code, reason }: CancelSession): void {
+    const asked = sessionKey(session, runId);
+    const message =
+      code === 'AttemptFenced'
+        ? `The activity was ended: ${reason}.`
+        : `The session of this activity is over: ${reason}`;
     for (const attempt of this.running.values()) {
-      if (attempt.key === key)
-        attempt.abort.abort(failure('SessionLost', `The session of this activity is over: ${reason}.`));
+      if (attempt.key === key || attempt.key === asked) attempt.abort.abort(failure(code, message));
     }
   }
 
@@ -63,8 +82,7 @@ export class AttemptGuard {
         `The activity ${info.activityType} was sent to the unique queue of ${this.worker.name} without a session; use session.proxyActivities().`,
       );
     }
-    const session =
-      sessionId === undefined ? undefined : { key: sessionKey(sessionId.session, runId), epoch: sessionId.epoch };
+    const session = sessionId === undefined ? undefined : sessionOf(sessionId, runId);
     const activityKey = `${runId}/${info.activityId}`;
     await this.supersede(activityKey);
 
@@ -74,16 +92,23 @@ export class AttemptGuard {
       settle = resolve;
     });
     // Registered before the supervisor is asked, so that no cancellation falls between its answer and the start.
-    this.running.set(activityKey, { key: session?.key ?? null, abort, ended });
+    const key = session === undefined ? null : sessionKey(session.session, runId);
+    const attempt: RunningAttempt = { key, abort, ended };
+    this.running.set(activityKey, attempt);
     const id = `${activityKey}#${info.attempt}`;
     try {
       const facts = await this.begin(id, context, session);
+      attempt.key = facts.sessionKey;
+      if (facts.result !== undefined) return decode(facts.result);
+      let result: EncodedResult | undefined;
       try {
-        return await this.run(context, abort, facts, sessionId?.session, runId, () =>
+        const value = await this.run(context, abort, facts, sessionId?.session, runId, () =>
           throwingFailures(() => next(input)),
         );
+        if (session !== undefined) result = encode(value);
+        return value;
       } finally {
-        await this.link.endAttempt(id).catch((error: unknown) => {
+        await this.link.endAttempt(id, result).catch((error: unknown) => {
           // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
           context.log.warn('The supervisor could not be told that an attempt ended', {
             activityId: info.activityId,
@@ -97,11 +122,7 @@ export class AttemptGuard {
     }
   }
 
-  private async begin(
-    id: string,
-    context: Context,
-    session: { key: string; epoch: number } | undefined,
-  ): Promise<AttemptFacts> {
+  private async begin(id: string, context: Context, session: BeginAttempt['session']): Promise<AttemptFacts> {
     const { info } = context;
     try {
       return await this.link.beginAttempt({
@@ -115,8 +136,9 @@ export class AttemptGuard {
       });
     } catch (error) {
       const found = findError(error);
-      throw found === undefined
-        ? failure('ExecutorDied', `The supervisor could not be asked: ${String(error)}`)
+      // No answer is not a refusal, and the supervisor may be back for the next attempt: that must not end the step.
+      throw found === undefined || found.code === 'ExecutorFailed'
+        ? failure('ExecutorDied', `The supervisor could not be asked: ${found?.message ?? String(error)}`)
         : failure(found.code, found.message);
     }
   }
@@ -185,6 +207,7 @@ export class AttemptGuard {
               workflowId: workflow?.workflowId ?? '',
               runId,
               capabilities: facts.capabilities,
+              fencingToken: facts.fencingToken ?? 0,
               scratchDirectory: facts.scratchDirectory,
               signal,
               worker: this.worker,
@@ -205,6 +228,11 @@ export class AttemptGuard {
       clearInterval(timer);
     }
   }
+}
+
+function sessionOf({ session, epoch, step }: SessionActivityId, runId: string): BeginAttempt['session'] {
+  const grantId = grantOfStep(step);
+  return { session, runId, epoch, ...(grantId === undefined ? {} : { grantId }) };
 }
 
 /** A context like the given one with another cancellation and heartbeat; activities find it by `Context.current()`. */
@@ -228,4 +256,22 @@ function derive(
     context.metricMeter,
     _cancellationDetails,
   );
+}
+
+/** A result as it is kept in the ledger; undefined for one that is too large, or is more than JSON can say. */
+function encode(value: unknown): EncodedResult | undefined {
+  if (value === undefined) return {};
+  // Bytes travel as bytes, and as JSON they would come back as something else.
+  if (value instanceof Uint8Array) return undefined;
+  let json: string | undefined;
+  try {
+    json = JSON.stringify(value);
+  } catch {
+    return undefined;
+  }
+  return json === undefined || Buffer.byteLength(json) > KEPT_RESULT_LIMIT_BYTES ? undefined : { json };
+}
+
+function decode({ json }: EncodedResult): unknown {
+  return json === undefined ? undefined : (JSON.parse(json) as unknown);
 }

@@ -4,16 +4,19 @@
  * It lives as long as its supervisor: when the stream of commands ends it kills its own process group, children of
  * activities included, since a restarted supervisor fails these attempts and starts another executor.
  */
+import { Worker } from 'node:worker_threads';
 import { AtlasError, findError } from '../contract/errors.js';
 import type { ExecutorCommand, ExecutorSettings } from '../contract/local.js';
 import { AttemptGuard } from './attempts.js';
+import type { FenceWatchData } from './fence-watch.js';
 import { SupervisorLink } from './supervisor-link.js';
 
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
 const EXIT_FAILED = 70;
 
 async function main(socketPath: string, incarnation: string): Promise<void> {
-  const link = new SupervisorLink(socketPath, { pid: process.pid, incarnation });
+  const hello = { pid: process.pid, incarnation };
+  const link = new SupervisorLink(socketPath, hello);
   // Stopping is the supervisor's word, not that of a signal to the whole group of the terminal.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
 
@@ -27,7 +30,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
           resolve(command.settings);
           break;
         case 'cancel-session':
-          guard?.cancelSession(command.key, command.reason);
+          guard?.cancelSession(command);
           break;
         case 'stop':
           stopRequested = true;
@@ -40,6 +43,14 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     }, reject);
   });
 
+  const watch = new Worker(new URL('./fence-watch.js', import.meta.url), {
+    workerData: { socketPath, hello } satisfies FenceWatchData,
+    // It needs next to nothing, and the defaults of a thread are those of a process.
+    resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2 },
+  });
+  // Without its fence this process must not run pinned activities.
+  watch.on('error', killOwnGroup);
+  watch.unref();
   // Loaded while the supervisor loads the same and connects; the settings come after that.
   const loading = Promise.all([
     import('../terminal/log.js'),

@@ -5,7 +5,14 @@
 import { Agent, request as httpRequest } from 'node:http';
 import { createInterface } from 'node:readline';
 import { AtlasError } from '../contract/errors.js';
-import type { AttemptFacts, AttemptRefusal, BeginAttempt, ExecutorCommand, ExecutorHello } from '../contract/local.js';
+import type {
+  AttemptFacts,
+  AttemptRefusal,
+  BeginAttempt,
+  EncodedResult,
+  ExecutorCommand,
+  ExecutorHello,
+} from '../contract/local.js';
 
 /** The supervisor is on the same host and runs no user code: silence for this long means that it is gone or stopped. */
 const CALL_TIMEOUT_MS = 10_000;
@@ -57,8 +64,8 @@ export class SupervisorLink {
     throw new AtlasError(refusal.code, refusal.message);
   }
 
-  async endAttempt(id: string): Promise<void> {
-    await this.call('/attempts/end', { id });
+  async endAttempt(id: string, result?: EncodedResult): Promise<void> {
+    await this.call('/attempts/end', { id, ...(result === undefined ? {} : { result }) });
   }
 
   private async call(path: string, body: unknown): Promise<{ status: number; body: unknown }> {

@@ -2,10 +2,14 @@
  * The executor's Temporal Workers: user workflows and pooled activities on the fleet's queue, pooled activities on the
  * queue of every capability set, and pinned activities on the worker's unique queue.
  */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { pathToFileURL } from 'node:url';
 import {
   type ActivityInterceptorsFactory,
+  bundleWorkflowCode,
   type NativeConnection,
+  Runtime,
   Worker,
   type WorkerOptions,
 } from '@temporalio/worker';
@@ -14,6 +18,7 @@ import type { CurrentWorker } from '../activity/index.js';
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
+import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
 import { throwingFailures } from './failures.js';
 
@@ -26,6 +31,11 @@ const PROGRESS_INTERVAL = '1s';
 /** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
 const FORCE_STOP_EXTRA_MS = 5_000;
 const MAX_CACHED_WORKFLOWS = 200;
+/**
+ * Which build of the workflows ran a task is in two events of each; the SDK's own id has 90 characters, a fifth of the
+ * history of a session.
+ */
+const BUILD_HASH_CHARS = 8;
 
 export interface ExecutorWorkersOptions {
   readonly settings: ExecutorSettings;
@@ -45,6 +55,7 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     namespace,
     activities,
     identity: `${settings.name}@${settings.fleet} executor ${process.pid}`,
+    buildId: `atlas@${VERSION}`,
     shutdownGraceTime: graceMs,
     shutdownForceTime: graceMs + FORCE_STOP_EXTRA_MS,
   } as const satisfies Partial<WorkerOptions>;
@@ -55,7 +66,7 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     maxConcurrentActivityTaskExecutions: settings.maxActivities,
     interceptors: { activity: [providing] },
   };
-  const { workflows } = settings;
+  const code = await workflowCode(settings.workflows);
   // Side by side: the one for workflows waits for a thread that loads the SDK again.
   return await Promise.all([
     ...capabilitySubsets(settings.capabilities).map((capabilities) => {
@@ -66,9 +77,8 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
         taskQueue: pooledQueue(settings.fleet, capabilities),
         ...(runsWorkflows
           ? {
-              ...(workflows.kind === 'bundle'
-                ? { workflowBundle: { codePath: workflows.path } }
-                : { workflowsPath: workflows.path }),
+              workflowBundle: { code },
+              buildId: `atlas@${VERSION}+${createHash('sha256').update(code).digest('hex').slice(0, BUILD_HASH_CHARS)}`,
               stickyQueueScheduleToStartTimeout: STICKY_TIMEOUT,
               maxCachedWorkflows: MAX_CACHED_WORKFLOWS,
             }
@@ -85,6 +95,11 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
     }),
   ]);
+}
+
+async function workflowCode({ kind, path }: ExecutorSettings['workflows']): Promise<string> {
+  if (kind === 'bundle') return await readFile(path, 'utf8');
+  return (await bundleWorkflowCode({ workflowsPath: path, logger: Runtime.instance().logger })).code;
 }
 
 /** Every exported function of the module is an activity. */

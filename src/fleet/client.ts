@@ -20,10 +20,10 @@ import {
 import { checkName, fleetControlQueue, sessionKey } from '../contract/names.js';
 
 /**
- * The liveness of a worker: `registering` (no presence yet), `ready`, `stale` (a presence is late), `lost` (presence
+ * The liveness of a worker: `registering` (no presence yet), `ready`, `degraded` (its executor can not stay up), `stale` (a presence is late), `lost` (presence
  * timed out), `stopped` (it ended by itself).
  */
-export type WorkerState = 'registering' | 'ready' | 'stale' | 'lost' | 'stopped';
+export type WorkerState = 'registering' | 'ready' | 'degraded' | 'stale' | 'lost' | 'stopped';
 
 export interface WorkerRecord {
   readonly name: string;
@@ -222,6 +222,7 @@ function liveness(
   }
   if (ageMs > ttlMs) return { state: 'lost', reason: 'its presence is overdue' };
   if (ageMs > ttlMs * STALE_AFTER_TTL_SHARE) return { state: 'stale', reason: 'its presence is late' };
+  if (live.executor.state === 'degraded') return { state: 'degraded', reason: 'its executor ends again and again' };
   if (live.executor.state !== 'ready') return { state: 'ready', reason: `its executor is ${live.executor.state}` };
   return { state: 'ready', reason: live.stopping ? 'it is stopping' : null };
 }

@@ -12,6 +12,7 @@ import {
   condition,
   continueAsNew,
   defineUpdate,
+  getExternalWorkflowHandle,
   log,
   proxyActivities,
   setHandler,
@@ -26,16 +27,21 @@ import {
   REGISTER_UPDATE,
   type RegisterAnswer,
   STOPPED_UPDATE,
+  type StoppedNotice,
   type WorkerIdentity,
   WORKER_MEMO_KEY,
   type WorkerMemo,
 } from '../contract/fleet.js';
+import { SUSPECTED_SIGNAL, type Suspicion } from '../contract/session.js';
 
 const registerUpdate = defineUpdate<RegisterAnswer, [WorkerIdentity]>(REGISTER_UPDATE);
-const stoppedUpdate = defineUpdate<void, [{ nonce: string }]>(STOPPED_UPDATE);
+const stoppedUpdate = defineUpdate<void, [StoppedNotice]>(STOPPED_UPDATE);
 
 /** The backstop of one presence activity, which is scheduled anew then. */
 const PRESENCE_START_TO_CLOSE = '7 days';
+/** How much longer than its TTL a live daemon may take to pick presence up, as while it starts. */
+const PRESENCE_PICK_UP_MS = 10_000;
+const SUSPECTED_FOR_MS = 60_000;
 /** A registration and the loss of a worker are a dozen events each; far below the server's limit of 50,000. */
 const CONTINUE_AFTER_EVENTS = 4_000;
 
@@ -44,6 +50,8 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
   let memo: WorkerMemo | undefined;
   let presenceScope: CancellationScope | undefined;
   let presenceCount = 0;
+  /** When owners were last told that the worker may be gone; they have decided long before a minute has passed. */
+  let suspectedAtMs = Number.NEGATIVE_INFINITY;
   /** Set by an update that makes the running presence activity obsolete. */
   let superseded = false;
 
@@ -66,7 +74,10 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
       // A daemon that comes back from a network cut goes on with the presence activity it has picked up; any other
       // life of the daemon, perhaps with another control queue, gets one of its own.
       if (previous?.nonce !== identity.nonce) endPresence();
-      return { replaced: previous !== undefined && previous.instance !== identity.instance };
+      return {
+        replaced: previous !== undefined && previous.instance !== identity.instance,
+        suspected: Date.now() - suspectedAtMs < SUSPECTED_FOR_MS,
+      };
     },
     {
       validator: (identity: WorkerIdentity) => {
@@ -80,9 +91,12 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
       },
     },
   );
-  setHandler(stoppedUpdate, ({ nonce }) => {
+  /** The owners of sessions that a stopped daemon has left to its next start. */
+  let leftOwners: StoppedNotice['owners'] = [];
+  setHandler(stoppedUpdate, ({ nonce, owners }) => {
     if (memo === undefined || memo.identity.nonce !== nonce) return;
     transition({ state: 'stopped', identity: memo.identity, changedAtMs: Date.now() });
+    leftOwners = owners;
     endPresence();
   });
 
@@ -92,12 +106,24 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
     if (current === undefined) throw ApplicationFailure.nonRetryable('The workflow of a worker has no registration.');
     superseded = false;
     if (current.state === 'stopped') {
+      // A daemon that is restarted within its presence TTL resumes them; after that they are suspected like those of one
+      // that fell silent.
+      const resumed = leftOwners.length === 0 || (await condition(() => superseded, current.identity.presenceTtlMs));
+      if (!resumed) {
+        suspectedAtMs = Date.now();
+        await suspectWorker(current.identity, leftOwners);
+      }
+      leftOwners = [];
       await condition(() => superseded);
     } else {
       presenceCount += 1;
       presenceScope = new CancellationScope();
       const lost = current.state === 'lost';
       const end = await presenceScope.run(() => watchPresence(current.identity, presenceCount, lost));
+      if (end.silent && end.lastSnapshot !== undefined) {
+        suspectedAtMs = Date.now();
+        await suspectWorker(current.identity, end.lastSnapshot.sessions);
+      }
       if (end.silent && !superseded) {
         transition({
           state: 'lost',
@@ -111,6 +137,19 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
   }
 }
 
+/** Tells every owner on the last list of the worker that it may be gone; each asks the worker itself. */
+async function suspectWorker(identity: WorkerIdentity, owners: StoppedNotice['owners']): Promise<void> {
+  const suspicion: Suspicion = { worker: identity.name, queue: identity.queue };
+  await Promise.all(
+    owners.map(({ workflowId, runId }) =>
+      // An owner that has closed meanwhile needs no word.
+      getExternalWorkflowHandle(workflowId, runId)
+        .signal(SUSPECTED_SIGNAL, suspicion)
+        .catch(() => undefined),
+    ),
+  );
+}
+
 interface PresenceEnd {
   readonly silent: boolean;
   readonly lastSnapshot?: PresenceSnapshot;
@@ -122,6 +161,8 @@ async function watchPresence(identity: WorkerIdentity, count: number, lost: bool
     taskQueue: identity.controlQueue,
     activityId: `presence-${count}`,
     heartbeatTimeout: identity.presenceTtlMs,
+    // A daemon that dies before it picks presence up is missed too; one that is lost may be away for long.
+    ...(lost ? {} : { scheduleToStartTimeout: identity.presenceTtlMs + PRESENCE_PICK_UP_MS }),
     startToCloseTimeout: PRESENCE_START_TO_CLOSE,
     // Whatever else fails it is retried by the server, with backoff and without a history event.
     retry: { initialInterval: 1_000, nonRetryableErrorTypes: ['TemporalTimeout:Heartbeat'] },
@@ -131,7 +172,7 @@ async function watchPresence(identity: WorkerIdentity, count: number, lost: bool
     return { silent: false };
   } catch (error) {
     const cause = error instanceof ActivityFailure ? error.cause : error;
-    if (!(cause instanceof TimeoutFailure) || cause.timeoutType !== 'HEARTBEAT') return { silent: false };
+    if (!(cause instanceof TimeoutFailure) || cause.timeoutType === 'START_TO_CLOSE') return { silent: false };
     const lastSnapshot = cause.lastHeartbeatDetails as PresenceSnapshot | undefined;
     return { silent: true, ...(lastSnapshot === undefined ? {} : { lastSnapshot }) };
   }

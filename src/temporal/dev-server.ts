@@ -225,15 +225,19 @@ async function pause(ms: number, exited: Promise<void>): Promise<void> {
   clearTimeout(timer);
 }
 
+const GRPC_CANCELLED = 1;
 const GRPC_NOT_FOUND = 5;
 
 function isMissingWorkflow(error: unknown): boolean {
   return hasCode(error, GRPC_NOT_FOUND) && !/namespace/i.test((error as Error).message);
 }
 
-/** A namespace given with --namespace is created after the port has opened. */
+/**
+ * A namespace given with --namespace is created after the port has opened, and a service that is not up yet drops calls
+ * that others, such as workers that come back at once, have made slow.
+ */
 function isStartingUp(error: unknown): boolean {
-  return hasCode(error, GRPC_NOT_FOUND);
+  return hasCode(error, GRPC_NOT_FOUND) || hasCode(error, GRPC_CANCELLED);
 }
 
 function hasCode(error: unknown, code: number): boolean {

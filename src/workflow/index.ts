@@ -4,7 +4,7 @@
  * @module
  */
 export { withSession, type PinnedActivityOptions, type Session } from './session.js';
-export type { OnLost, SessionOptions } from './options.js';
+export type { OnLost, SessionHandle, SessionOptions } from './options.js';
 export {
   pooled,
   workerActivities,

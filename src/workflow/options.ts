@@ -6,10 +6,11 @@ import { workflowInfo } from '@temporalio/workflow';
 import type { Duration, Priority } from '@temporalio/common';
 import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
 import { capabilitySet, checkName } from '../contract/names.js';
-import { SESSION_DEFAULTS, SESSION_LIMITS, type OnLost } from '../contract/session.js';
+import { SESSION_DEFAULTS, SESSION_LIMITS, type OnLost, type SessionHandle } from '../contract/session.js';
 import { failingTheWorkflow, sessionFailure } from './failures.js';
+import type { SessionContract } from './owner.js';
 
-export type { OnLost } from '../contract/session.js';
+export type { OnLost, SessionHandle } from '../contract/session.js';
 
 /** What a session asks for. Every field has a default. */
 export interface SessionOptions {
@@ -39,20 +40,23 @@ export interface SessionOptions {
   readonly onLost?: OnLost;
   /** How many times a lost session is acquired again before it fails. @default 3 */
   readonly maxReacquisitions?: number;
+  /**
+   * How long to wait for a worker that is suspected to be gone before the session counts as lost.
+   * @default 5 seconds; at least 1 second
+   */
+  readonly recoveryWindow?: Duration;
+  /** Ends the session with `SessionExpired` when no pinned activity ran for this long. @default never */
+  readonly idleTimeout?: Duration;
+  /**
+   * Allows this session beside others of the same workflow, nested or side by side. Workflows that each hold one session
+   * and wait for a second can fill a fleet and wait for each other for ever, so this is refused unless you know better.
+   * @default false
+   */
+  readonly allowConcurrentSessions?: boolean;
+  /** A session of the run before this one, from {@link Session.handle}: it is adopted instead of acquired. */
+  readonly handle?: SessionHandle | undefined;
   /** Temporal's priority for the acquisition. @default that of the workflow */
   readonly priority?: Priority;
-}
-
-/** {@link SessionOptions} with every default filled in and every duration in milliseconds. */
-export interface SessionContract {
-  readonly fleet: string;
-  readonly capabilities: readonly string[];
-  readonly leaseTtlMs: number;
-  readonly maxDurationMs: number;
-  readonly acquireTimeoutMs: number;
-  readonly onLost: OnLost;
-  readonly maxReacquisitions: number;
-  readonly priority: Priority | undefined;
 }
 
 /** Checks the options; throws a non-retryable `SessionOptionsInvalid` or `NameInvalid` that names the option. */
@@ -75,6 +79,16 @@ export function sessionContract(options: SessionOptions): SessionContract {
       SESSION_DEFAULTS.acquireTimeoutMs,
       SESSION_LIMITS.acquireTimeoutMs,
     ),
+    recoveryWindowMs: duration(
+      'recoveryWindow',
+      options.recoveryWindow,
+      SESSION_DEFAULTS.recoveryWindowMs,
+      SESSION_LIMITS.recoveryWindowMs,
+    ),
+    idleTimeoutMs:
+      options.idleTimeout === undefined
+        ? null
+        : duration('idleTimeout', options.idleTimeout, 0, SESSION_LIMITS.idleTimeoutMs),
     onLost,
     maxReacquisitions: options.maxReacquisitions ?? SESSION_DEFAULTS.maxReacquisitions,
     priority: options.priority,
@@ -86,6 +100,9 @@ export function sessionContract(options: SessionOptions): SessionContract {
     contract.maxReacquisitions > max
   ) {
     throw invalid('maxReacquisitions', contract.maxReacquisitions, `a whole number from ${min} to ${max}`);
+  }
+  if (options.handle !== undefined && options.handle.version !== 1) {
+    throw invalid('handle', options.handle.version, 'made by session.handle() of this version');
   }
   return contract;
 }

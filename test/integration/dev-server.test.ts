@@ -9,7 +9,7 @@ import type { DevServer } from '../../src/temporal/dev-server.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { uniqueId } from '../support/fleet.js';
 import { isAlive, killMarked, markEnvironment, newMark, until, untilGone } from '../support/processes.js';
-import { connectTestClient, startPrivateServer, useClient } from '../support/server.js';
+import { startPrivateServer, useClient } from '../support/server.js';
 
 async function startServer(options: Parameters<typeof startPrivateServer>[0] = {}): Promise<DevServer> {
   const server = await startPrivateServer(options);
@@ -18,7 +18,7 @@ async function startServer(options: Parameters<typeof startPrivateServer>[0] = {
 }
 
 async function startWorkflow(address: string, workflowId: string, namespace = 'default'): Promise<void> {
-  const { client, close } = await connectTestClient(address, namespace);
+  const { client, close } = await connectClient(plainProfile(address, namespace));
   try {
     await client.workflow.start('nobodyRunsThis', { taskQueue: 'nobody', workflowId });
   } finally {
@@ -86,7 +86,7 @@ describe('startDevServer', () => {
     expect(isAlive(before.pid)).toBe(false);
 
     const after = await startServer({ dbFilename });
-    const { client, close } = await connectTestClient(after.address);
+    const { client, close } = await connectClient(plainProfile(after.address));
     onTestFinished(close);
     const description = await client.workflow.getHandle('kept').describe();
     expect(description.status.name).toBe('RUNNING');
@@ -152,7 +152,7 @@ describe('a connection', () => {
 
   it('may be closed while a call is being tried again', async () => {
     const server = await startPrivateServer();
-    const { client, close } = await connectTestClient(server.address);
+    const { client, close } = await connectClient(plainProfile(server.address));
     await server.stop();
     const calls = [1, 2, 3].map((number) => client.workflow.getHandle(`w${number}`).describe());
     const settled = Promise.allSettled(calls);
@@ -166,7 +166,7 @@ describe('a connection', () => {
   it('sees the end of the server as an outage, and comes back to its successor', async () => {
     const first = await startPrivateServer();
     const port = Number(first.address.split(':')[1]);
-    const { connection, close } = await connectTestClient(first.address);
+    const { connection, close } = await connectClient(plainProfile(first.address));
     onTestFinished(close);
     const call = (): Promise<unknown> =>
       connection.withDeadline(Date.now() + 2_000, () => connection.workflowService.getClusterInfo({}));

@@ -5,10 +5,11 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, inject, it, onTestFinished } from 'vitest';
 import { workerWorkflowId } from '../../src/contract/names.js';
 import { EXIT } from '../../src/contract/exit-codes.js';
+import { connectClient, plainProfile } from '../../src/temporal/connect.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { killMarked, markEnvironment, markedProcesses, newMark, untilGone } from '../support/processes.js';
-import { connectTestClient, temporalEnvironment } from '../support/server.js';
+import { temporalEnvironment } from '../support/server.js';
 
 const ATLAS = fileURLToPath(new URL('../../bin/atlas.js', import.meta.url));
 
@@ -65,7 +66,7 @@ describe('atlas dev', () => {
     expect(dev.output()).toContain(`export ATLAS_FLEET=${fleet}`);
     expect(dev.output()).toContain('atlas workers ls');
 
-    const { client, close } = await connectTestClient(address);
+    const { client, close } = await connectClient(plainProfile(address));
     onTestFinished(close);
     const description = await client.workflow.getHandle(workerWorkflowId(fleet, 'dev-1')).describe();
     expect(description.status.name).toBe('RUNNING');

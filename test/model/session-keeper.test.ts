@@ -5,8 +5,17 @@
  */
 import fc from 'fast-check';
 import { describe, it } from 'vitest';
+import type { Grant, ReleaseRequest } from '../../src/contract/session.js';
 import type { LedgerRecord } from '../../src/daemon/session-table.js';
-import { FakeClock, FakeWorker, leaseTask, pinnedAttempt, settle } from '../support/fake-ports.js';
+import {
+  adoptTask,
+  confirmTask,
+  FakeClock,
+  FakeWorker,
+  leaseTask,
+  pinnedAttempt,
+  settle,
+} from '../support/fake-ports.js';
 
 const CAP = 2;
 const SESSIONS = ['a', 'b', 'c', 'd'];
@@ -16,6 +25,9 @@ const step = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('acquire' as const), session }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('acquire again' as const), session }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('release' as const), session }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('adopt' as const), session }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('confirm' as const), session }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('presence' as const), gone: fc.boolean() }) },
   { weight: 5, arbitrary: fc.record({ kind: fc.constant('begin' as const), session }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('end' as const), pick: fc.nat() }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('pass' as const), ms: fc.constantFrom(200, 2_000, 31_000) }) },
@@ -26,7 +38,14 @@ const step = fc.oneof(
     weight: 2,
     arbitrary: fc.record({
       kind: fc.constant('script' as const),
-      what: fc.constantFrom('not-found' as const, 'cancel-requested' as const, 'gone' as const),
+      what: fc.constantFrom(
+        'not-found' as const,
+        'cancel-requested' as const,
+        'gone' as const,
+        'closed' as const,
+        'continued' as const,
+        'asked in vain' as const,
+      ),
     }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('disk' as const), full: fc.boolean() }) },
@@ -63,6 +82,8 @@ class World {
   private readonly epochs = new Map<string, number>();
   private readonly running = new Map<string, { session: string; epoch: number }>();
   private attempts = 0;
+  private grants = 0;
+  private readonly signalled = new Set<string>();
   private away = false;
   private full = false;
 
@@ -74,6 +95,7 @@ class World {
       pace: this.pending.pace,
       records,
       directories,
+      newGrantId: () => `grant-${(this.grants += 1)}`,
     });
     worker.executor.onEnd = async () => {
       // With the process go its attempts, and only then the supervisor hears of it.
@@ -98,7 +120,30 @@ class World {
         break;
       }
       case 'release':
-        void worker.keeper.release(`${each.session}.run`, this.epochs.get(each.session) ?? 0).catch(this.note);
+        void worker.keeper.release(this.releaseOf(each.session)).catch(this.note);
+        break;
+      case 'adopt':
+      case 'confirm': {
+        const entry = worker.table.session(`${each.session}.run`);
+        // An owner knows no grant that it was not told.
+        if (entry === undefined || !this.signalled.has(entry.grantId)) break;
+        const { grantId } = entry;
+        let answered: Promise<void>;
+        if (each.kind === 'adopt') {
+          const epoch = (this.epochs.get(each.session) ?? 0) + 1;
+          this.epochs.set(each.session, epoch);
+          const token = `token-${(this.attempts += 1)}`;
+          answered = worker.keeper.adopt(adoptTask(each.session, { epoch, grantId, token }));
+        } else answered = worker.keeper.confirm(confirmTask(each.session, grantId));
+        answered.catch((error: Error & { code?: string }) => {
+          if (error.code === 'SessionLost') this.checkUnknown(worker, entry.key, grantId);
+          else if (error.message !== 'Unavailable') this.failure ??= error;
+        });
+        break;
+      }
+      case 'presence':
+        if (each.gone) worker.keeper.presenceGone();
+        else worker.keeper.presenceAnswered(this.clock.monotonicMs());
         break;
       case 'begin': {
         const epoch = this.epochs.get(each.session) ?? 1;
@@ -108,15 +153,21 @@ class World {
           incarnation: worker.executor.incarnation(),
         });
         const entry = worker.table.session(`${each.session}.run`);
-        const allowed = entry?.epoch === epoch && entry.state !== 'releasing';
-        let began = true;
-        try {
-          worker.keeper.beginAttempt(attempt);
-        } catch {
-          began = false;
-        }
-        if (began !== allowed) throw new Error(`An attempt of ${each.session} ${began ? 'began' : 'was refused'}.`);
-        if (began) this.running.set(attempt.id, { session: each.session, epoch });
+        const held =
+          entry !== undefined && entry.acquiredEpoch <= epoch && epoch <= entry.epoch && entry.state !== 'releasing';
+        // Where it is not clear whether the session is still the owner's, the answer waits for one of the server.
+        worker.keeper.beginAttempt(attempt).then(
+          () => {
+            if (!held) this.failure ??= new Error(`An attempt of ${each.session} began.`);
+            // The executor may have died since; nothing runs then.
+            if (worker.executor.incarnation() === attempt.incarnation && this.worker === worker)
+              this.running.set(attempt.id, { session: each.session, epoch });
+          },
+          (error: Error & { code?: string }) => {
+            const allowed = held ? ['AttemptFenced', 'SessionLost', 'ExecutorDied'] : ['SessionLost'];
+            if (!allowed.includes(error.code ?? '')) this.failure ??= error;
+          },
+        );
         break;
       }
       case 'end': {
@@ -142,6 +193,9 @@ class World {
         break;
       case 'script':
         if (each.what === 'gone') worker.temporal.answer('signalGrant', 'gone');
+        else if (each.what === 'closed' || each.what === 'continued')
+          worker.temporal.answer('describeOwner', each.what);
+        else if (each.what === 'asked in vain') worker.temporal.answer('askOwner', 'gone');
         else worker.temporal.answer('heartbeat', each.what);
         break;
       case 'disk':
@@ -160,6 +214,18 @@ class World {
   private readonly note = (error: unknown): void => {
     this.failure ??= error as Error;
   };
+
+  private releaseOf(name: string): ReleaseRequest {
+    return { session: name, grantId: this.worker.table.session(`${name}.run`)?.grantId ?? 'none' };
+  }
+
+  /** An owner that was told that its session is not held runs the body again: nothing of it may run any more. */
+  private checkUnknown(worker: FakeWorker, key: string, grantId: string): void {
+    if (worker !== this.worker) return;
+    const entry = worker.table.session(key);
+    if (entry?.grantId === grantId && entry.state !== 'releasing') return;
+    if (entry?.grantId === grantId) this.failure ??= new Error(`${key} was called unknown before it had ended.`);
+  }
 
   private applyDisk(): void {
     const error = this.full ? new Error('ENOSPC') : undefined;
@@ -200,12 +266,14 @@ class World {
 
   /** What must hold at every moment. */
   private check(): void {
-    if (this.failure !== undefined) throw this.failure;
-    const { table, scratch } = this.worker;
+    if (this.failure !== undefined) throw this.failure as Error;
+    const { table, scratch, temporal } = this.worker;
+    for (const [, grant] of temporal.callsOf('signalGrant')) this.signalled.add((grant as Grant).grantId);
     if (table.sessionCount > CAP) throw new Error(`${table.sessionCount} sessions, but the cap is ${CAP}.`);
     for (const { session: owner, epoch } of this.running.values()) {
       const entry = table.session(`${owner}.run`);
-      if (entry?.epoch !== epoch) throw new Error(`An attempt of ${owner} runs, but its session is gone.`);
+      if (entry === undefined || epoch < entry.acquiredEpoch || epoch > entry.epoch)
+        throw new Error(`An attempt of ${owner} runs, but its session is gone.`);
     }
     for (const entry of table.sessions())
       if (entry.state === 'held' && !scratch.directories.has(entry.key))
@@ -230,8 +298,7 @@ class World {
       await settle();
       await drain();
     }
-    for (const each of SESSIONS)
-      void this.worker.keeper.release(`${each}.run`, Number.MAX_SAFE_INTEGER).catch(this.note);
+    for (const each of SESSIONS) void this.worker.keeper.release(this.releaseOf(each)).catch(this.note);
     await settle();
     await drain();
     this.check();

@@ -16,10 +16,14 @@ const record: fc.Arbitrary<LedgerRecord> = fc.oneof(
       runId: fc.string(),
       workflowType: fc.string(),
       epoch: fc.nat(5),
-      grantId: fc.string(),
+      acquiredEpoch: fc.nat(5),
+      grantId: fc.constantFrom('g', 'h'),
+      fencingToken: fc.nat(),
       capabilities: fc.subarray(['gpu', 'ocr']),
       leaseToken: fc.base64String(),
       leaseTtlMs: fc.nat(),
+      recoveryWindowMs: fc.nat(),
+      idleTimeoutMs: fc.option(fc.nat(), { nil: null }),
       grantedAtMs: fc.nat(),
       expiresAtMs: fc.nat(),
       state,
@@ -40,6 +44,15 @@ const record: fc.Arbitrary<LedgerRecord> = fc.oneof(
     })
     .map((entry) => ({ type: 'attempt', entry }) as const),
   fc.record({ type: fc.constant('attempt-ended' as const), id: fc.constantFrom('1', '2', '3') }),
+  fc
+    .record({
+      activity: fc.constantFrom('x', 'y'),
+      sessionKey: key,
+      taskToken: fc.base64String(),
+      result: fc.oneof(fc.constant({}), fc.record({ json: fc.string() })),
+    })
+    .map((entry) => ({ type: 'result', entry }) as const),
+  fc.record({ type: fc.constant('result-gone' as const), activity: fc.constantFrom('x', 'y') }),
   process.map((each) => ({ type: 'executor', process: each }) as const),
   fc
     .record({ instance: fc.constantFrom('k3f9', 'zz12'), directoryId: fc.constantFrom('7.1', '8.1') })
@@ -51,7 +64,10 @@ function said(table: SessionTable): unknown {
   return {
     sessions: table.sessions(),
     byKey: ['a.run', 'b.run', 'c.run'].map((each) => [table.session(each), table.attemptsOf(each)]),
+    byGrant: ['g', 'h'].map((each) => table.sessionByGrant(each)),
     attempts: table.attempts(),
+    results: table.results(),
+    byActivity: ['x', 'y'].map((each) => table.result(each)),
     executor: table.executor(),
     owner: table.owner(),
     count: table.sessionCount,
@@ -69,7 +85,9 @@ describe('the session table', () => {
         // JSON is what the ledger really holds.
         const stored = JSON.parse(JSON.stringify(whole.records())) as LedgerRecord[];
         expect(said(SessionTable.replay(stored))).toEqual(said(whole));
-        expect(stored.length).toBeLessThanOrEqual(whole.sessionCount + whole.attempts().length + 2);
+        expect(stored.length).toBeLessThanOrEqual(
+          whole.sessionCount + whole.attempts().length + whole.results().length + 2,
+        );
       }),
       { numRuns: 1_000 },
     );

@@ -37,6 +37,8 @@ export interface AtlasdOptions {
   /** Further arguments. */
   readonly args?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
+  /** Another program than the build's `bin/atlasd.js`, such as a changed copy. */
+  readonly program?: string;
 }
 
 export class Atlasd {
@@ -195,7 +197,7 @@ export async function spawnAtlasd(options: AtlasdOptions = {}): Promise<Atlasd> 
   const address = options.address ?? temporalAddress();
   const mark = newMark();
   const args = [
-    ATLASD,
+    options.program ?? ATLASD,
     ...['--fleet', fleet],
     ...['--name', name],
     ...['--state-dir', stateDirectory],

@@ -46,6 +46,7 @@ export async function openSession(): Promise<TestSession> {
     workflowId: 'document-1',
     runId: '0123-run',
     capabilities: [],
+    fencingToken: 1,
     scratchDirectory: scratch,
     signal: controller.signal,
     worker,

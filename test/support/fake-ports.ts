@@ -4,12 +4,19 @@
  *
  * Everything that is asked of the ports is written to one journal, so that a test can read in which order it was.
  */
+import type { BeginAttempt, SessionEndCode } from '../../src/contract/local.js';
+import { sessionKey } from '../../src/contract/names.js';
+import type { AdoptRequest, ConfirmRequest, ReleaseRequest } from '../../src/contract/session.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from '../../src/daemon/ports.js';
-import { SessionKeeper, type KeeperIdentity, type LeaseTask } from '../../src/daemon/session-keeper.js';
+import { SessionKeeper, type KeeperIdentity, type LeaseTask, type OwnerTask } from '../../src/daemon/session-keeper.js';
 import { SessionTable, type LedgerRecord } from '../../src/daemon/session-table.js';
 import { SlotGate, type SlotRules } from '../../src/daemon/slots.js';
 
-export const FAKE_IDENTITY: KeeperIdentity = { worker: 'w', queue: 'atlas-w.i', controlQueue: 'atlas-w.i:control' };
+export const FAKE_IDENTITY: KeeperIdentity = {
+  worker: 'w',
+  queue: 'atlas-w.i',
+  presenceTtlMs: 6_000,
+};
 
 /** Lets everything run that waits for nothing but promises. The fakes do no I/O, so one turn of the loop is enough. */
 export async function settle(): Promise<void> {
@@ -116,6 +123,10 @@ function describe(record: LedgerRecord): string {
       return `attempt ${record.entry.id}`;
     case 'attempt-ended':
       return `attempt-ended ${record.id}`;
+    case 'result':
+      return `result ${record.entry.activity}`;
+    case 'result-gone':
+      return `result-gone ${record.activity}`;
     default:
       return record.type;
   }
@@ -205,9 +216,13 @@ export class FakeTemporal implements TemporalPort {
 
   heartbeat: TemporalPort['heartbeat'] = (token) => this.call('heartbeat', 'renewed', token);
   completeLease: TemporalPort['completeLease'] = (token) => this.call('completeLease', undefined, token);
+  answerConfirm: TemporalPort['answerConfirm'] = (token) => this.call('answerConfirm', 'answered', token);
   cancelLease: TemporalPort['cancelLease'] = (token) => this.call('cancelLease', undefined, token);
   failLease: TemporalPort['failLease'] = (...args) => this.call('failLease', undefined, ...args);
   failAttempt: TemporalPort['failAttempt'] = (...args) => this.call('failAttempt', undefined, ...args);
+  completeAttempt: TemporalPort['completeAttempt'] = (...args) => this.call('completeAttempt', undefined, ...args);
+  describeOwner: TemporalPort['describeOwner'] = (owner) => this.call('describeOwner', 'running', owner);
+  askOwner: TemporalPort['askOwner'] = (owner, grant) => this.call('askOwner', 'delivered', owner, grant);
   signalGrant: TemporalPort['signalGrant'] = (owner, grant) => this.call('signalGrant', 'delivered', owner, grant);
 
   private async call<M extends Method>(method: M, fallback: AnswerOf<M>, ...args: unknown[]): Promise<AnswerOf<M>> {
@@ -225,7 +240,11 @@ export class FakeTemporal implements TemporalPort {
 
 export class FakeExecutor implements ExecutorPort {
   private life = 1;
-  readonly cancelled: { key: string; reason: string }[] = [];
+  readonly cancelled: { key: string; code: SessionEndCode; reason: string }[] = [];
+  /** What the executor was last told about how long its attempts may go on; undefined before. */
+  localLeaseMs: number | null | undefined;
+  /** Makes a kill fail. */
+  killFault: Error | undefined;
   readonly kills: string[] = [];
   /** What the daemon does when the executor has ended. */
   onEnd: () => Promise<void> = () => Promise.resolve();
@@ -236,14 +255,20 @@ export class FakeExecutor implements ExecutorPort {
     return `life-${this.life}`;
   }
 
-  cancelSession(key: string, reason: string): void {
+  cancelSession({ session, runId }: { session: string; runId: string }, code: SessionEndCode, reason: string): void {
+    const key = sessionKey(session, runId);
     this.journal.push(`cancel ${key}`);
-    this.cancelled.push({ key, reason });
+    this.cancelled.push({ key, code, reason });
+  }
+
+  renewLocalLease(forMs: number | null): void {
+    this.localLeaseMs = forMs;
   }
 
   async kill(reason: string): Promise<void> {
     this.journal.push('kill');
     this.kills.push(reason);
+    if (this.killFault !== undefined) throw this.killFault;
     await this.die();
   }
 
@@ -274,6 +299,8 @@ export interface FakeWorkerOptions {
   readonly directories?: ReadonlyMap<string, number>;
   readonly pace?: Pace;
   readonly clock?: FakeClock;
+  /** Unique within one life unless given. */
+  readonly newGrantId?: () => string;
 }
 
 /** One life of a daemon, as far as a keeper sees it. */
@@ -293,7 +320,8 @@ export class FakeWorker {
   changes = 0;
   private grants = 0;
 
-  constructor({ rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock }: FakeWorkerOptions = {}) {
+  constructor(options: FakeWorkerOptions = {}) {
+    const { rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock } = options;
     this.clock = clock ?? new FakeClock();
     this.ledger = new FakeLedger(this.journal, pace);
     this.scratch = new FakeScratch(this.journal, pace);
@@ -312,7 +340,7 @@ export class FakeWorker {
         executor: this.executor,
         clock: this.clock,
         log: fakeLog(this.log),
-        newGrantId: () => `grant-${(this.grants += 1)}`,
+        newGrantId: options.newGrantId ?? (() => `grant-${(this.grants += 1)}`),
       },
       this.gate,
       this.table,
@@ -343,20 +371,69 @@ export function leaseTask(
 ): LeaseTask {
   const { token, ...request } = changes;
   return {
-    request: { session, epoch: 1, capabilities: [], leaseTtlMs: 60_000, maxDurationMs: 3_600_000, ...request },
-    workflowId: `workflow-${session}`,
-    runId: 'run',
-    workflowType: 'sequence',
-    leaseToken: token ?? `token-${session}-${request.epoch ?? 1}`,
+    ...ownerTask(session, token ?? `token-${session}-${request.epoch ?? 1}`),
+    request: {
+      session,
+      epoch: 1,
+      capabilities: [],
+      leaseTtlMs: 60_000,
+      maxDurationMs: 3_600_000,
+      recoveryWindowMs: 5_000,
+      idleTimeoutMs: null,
+      ...request,
+    },
   };
 }
 
-/** An attempt of a pinned activity as the executor announces it. */
-export function pinnedAttempt(session: string, { epoch = 1, step = 1, attempt = 1, incarnation = 'life-1' } = {}) {
+function ownerTask(session: string, leaseToken: string): Omit<LeaseTask, 'request'> {
   return {
-    id: `run/${session}.${epoch}:${step}#${attempt}`,
+    workflowId: `workflow-${session}`,
+    runId: 'run',
+    workflowType: 'sequence',
+    leaseToken,
+    scheduledAtMs: 1_699_999_999_000,
+  };
+}
+
+/** The question of an owner whether the session of this grant is still held. */
+export function confirmTask(session: string, grantId = 'grant-1'): OwnerTask<ConfirmRequest> {
+  return { ...ownerTask(session, 'none'), request: { session, grantId } };
+}
+
+export interface AdoptChanges {
+  readonly epoch?: number;
+  readonly grantId?: string;
+  readonly runId?: string;
+  readonly token?: string;
+  readonly leaseTtlMs?: number;
+}
+
+/** A new lease for the session of this grant, of the run that acquired it or of a later one. */
+export function adoptTask(
+  session: string,
+  { epoch = 2, grantId = 'grant-1', runId = 'run', token, leaseTtlMs = 60_000 }: AdoptChanges = {},
+): OwnerTask<AdoptRequest> {
+  return {
+    ...ownerTask(session, token ?? `token-${session}-${epoch}`),
+    runId,
+    request: { session, epoch, grantId, leaseTtlMs, recoveryWindowMs: 5_000, idleTimeoutMs: null },
+  };
+}
+
+/** What an owner asks that gives the session of this grant back. */
+export function releaseOf(session: string, { grantId = 'grant-1' } = {}): ReleaseRequest {
+  return { session, grantId };
+}
+
+/** An attempt of a pinned activity as the executor announces it. */
+export function pinnedAttempt(
+  session: string,
+  { epoch = 1, step = 1, attempt = 1, incarnation = 'life-1', runId = 'run' } = {},
+): BeginAttempt {
+  return {
+    id: `${runId}/${session}.${epoch}:${step}#${attempt}`,
     incarnation,
-    session: { key: `${session}.run`, epoch },
+    session: { session, runId, epoch },
     activity: 'work',
     activityId: `${session}.${epoch}:${step}`,
     attempt,

@@ -1,7 +1,7 @@
 /** Workers that serve the activities and workflows of `test/fixtures/user`. */
 import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
-import type { Client, WorkflowHandle } from '@temporalio/client';
+import type { Client, WorkflowHandle, WorkflowHandleWithFirstExecutionRunId } from '@temporalio/client';
 import { FleetClient, type SessionRecord, type WorkerRecord } from '../../src/fleet/client.js';
 import { spawnAtlasd, startAtlasd, type Atlasd, type AtlasdOptions } from './atlasd.js';
 import { uniqueId } from './fleet.js';
@@ -33,7 +33,7 @@ export async function startWorkflow(
   fleet: string,
   type: string,
   input?: unknown,
-): Promise<WorkflowHandle> {
+): Promise<WorkflowHandleWithFirstExecutionRunId> {
   return await client.workflow.start(type, {
     taskQueue: fleet,
     workflowId: uniqueId(type),

@@ -4,7 +4,7 @@ import type { Client } from '@temporalio/client';
 import { connectClient, plainProfile, type TemporalClient } from '../../src/temporal/connect.js';
 import { startDevServer, type DevServer, type DevServerOptions } from '../../src/temporal/dev-server.js';
 
-/** A guard against hanging: a machine that runs many tests at once can take its time. */
+/** A guard against hanging, on a machine that runs many tests at once. */
 const CONNECT_TIMEOUT_MS = 30_000;
 
 /** The address of the server that the whole run shares. */
@@ -26,11 +26,8 @@ export function temporalEnvironment(address: string = temporalAddress()): NodeJS
 }
 
 /** A client of the shared server, or of another. The caller closes it. */
-export async function connectTestClient(
-  address: string = temporalAddress(),
-  namespace?: string,
-): Promise<TemporalClient> {
-  return await connectClient(plainProfile(address, namespace), { connectTimeoutMs: CONNECT_TIMEOUT_MS });
+export async function connectTestClient(address: string = temporalAddress()): Promise<TemporalClient> {
+  return await connectClient(plainProfile(address), { connectTimeoutMs: CONNECT_TIMEOUT_MS });
 }
 
 /** One client of the shared server for all tests of a file; call at the top and use the result inside tests. */

@@ -6,12 +6,25 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AtlasError } from '../../../src/contract/errors.js';
-import { LOCAL_BODY_LIMIT_BYTES, type BeginAttempt, type ExecutorCommand } from '../../../src/contract/local.js';
+import {
+  KEPT_RESULT_LIMIT_BYTES,
+  LOCAL_BODY_LIMIT_BYTES,
+  type BeginAttempt,
+  type ExecutorCommand,
+} from '../../../src/contract/local.js';
 import { LocalServer, type LocalHandlers } from '../../../src/daemon/local-server.js';
 import { SupervisorLink } from '../../../src/executor/supervisor-link.js';
 import { deferred, fakeLog, pinnedAttempt, type LogLine } from '../../support/fake-ports.js';
 
 const SETTINGS = { type: 'settings', settings: { fleet: 'atlas' } } as unknown as ExecutorCommand;
+const CANCEL: ExecutorCommand = {
+  type: 'cancel-session',
+  key: 's.run',
+  session: 's',
+  runId: 'run',
+  code: 'SessionLost',
+  reason: 'released',
+};
 const HELLO = { pid: 7, incarnation: 'life-1' };
 
 let directory: string;
@@ -30,12 +43,12 @@ beforeEach(async () => {
     settings: () => Promise.resolve(SETTINGS),
     isCurrentExecutor: ({ incarnation }) => incarnation === 'life-1',
     executorReady: (incarnation) => asked.push(['ready', incarnation]),
-    beginAttempt: (attempt) => {
+    beginAttempt: async (attempt) => {
       asked.push(['begin', attempt]);
-      return { scratchDirectory: '/scratch', capabilities: ['gpu'] };
+      return { sessionKey: 's.run', scratchDirectory: '/scratch', capabilities: ['gpu'], fencingToken: 7 };
     },
-    endAttempt: async (id) => {
-      asked.push(['end', id]);
+    endAttempt: async (id, result) => {
+      asked.push(['end', id, result]);
     },
     status: () => ({ identity: { name: 'w' }, snapshot: { v: 1 } }) as never,
   };
@@ -98,9 +111,9 @@ describe('the local server', () => {
     const { commands, ended, next } = await connect();
     expect(commands).toEqual([SETTINGS]);
     const heard = next();
-    server.send({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    server.send(CANCEL);
     await heard;
-    expect(commands[1]).toEqual({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    expect(commands[1]).toEqual(CANCEL);
     await server.close();
     await ended;
     expect(commands).toHaveLength(2);
@@ -115,7 +128,7 @@ describe('the local server', () => {
     };
     const connecting = connect();
     await asking.promise;
-    server.send({ type: 'cancel-session', key: 's.run', reason: 'released' });
+    server.send(CANCEL);
     due.resolve(SETTINGS);
     expect((await connecting).commands).toEqual([SETTINGS]);
   });
@@ -158,17 +171,31 @@ describe('the local server', () => {
     await link.ready();
     const { session: _, ...unpinned } = pinnedAttempt('s', { step: 2 });
     expect(await link.beginAttempt(pinnedAttempt('s'))).toEqual({
+      sessionKey: 's.run',
       scratchDirectory: '/scratch',
       capabilities: ['gpu'],
+      fencingToken: 7,
     });
     await link.beginAttempt(unpinned);
     await link.endAttempt('id');
+    await link.endAttempt('id', { json: '[1]' });
+    // What an activity returned that returned nothing.
+    await link.endAttempt('id', {});
     expect(asked).toEqual([
       ['ready', 'life-1'],
       ['begin', pinnedAttempt('s')],
       ['begin', unpinned],
-      ['end', 'id'],
+      ['end', 'id', undefined],
+      ['end', 'id', { json: '[1]' }],
+      ['end', 'id', {}],
     ]);
+  });
+
+  it('takes the largest result that is kept, whatever its letters', async () => {
+    const result = { json: JSON.stringify('"'.repeat(KEPT_RESULT_LIMIT_BYTES / 2 - 1)) };
+    expect(result.json).toHaveLength(KEPT_RESULT_LIMIT_BYTES);
+    await new SupervisorLink(path, HELLO).endAttempt('id', result);
+    expect(asked).toEqual([['end', 'id', result]]);
   });
 
   it('passes a refusal on with its code', async () => {
@@ -212,8 +239,10 @@ describe('the local server', () => {
     ['/executor', 'a field that is missing', JSON.stringify({ pid: 7 })],
     ['/executor/ready', 'a list', '[]'],
     ['/attempts', 'a field of another type', JSON.stringify({ ...attempt, attempt: 'first' })],
-    ['/attempts', 'half a session', JSON.stringify({ ...attempt, session: { key: 's.run' } })],
+    ['/attempts', 'half a session', JSON.stringify({ ...attempt, session: { session: 's', runId: 'run' } })],
     ['/attempts/end', 'null', 'null'],
+    ['/attempts/end', 'a result that is not encoded', JSON.stringify({ id: 'id', result: { json: 7 } })],
+    ['/executor/fence', 'nothing', ''],
   ])('answers 400 to %s with %s, and goes on', async (url, _, body) => {
     const answer = await send('POST', url, body);
     expect(answer.status).toBe(400);

@@ -6,6 +6,7 @@ import {
   FakeWorker,
   leaseTask,
   pinnedAttempt,
+  releaseOf,
   settle,
   type FakeWorkerOptions,
 } from '../../support/fake-ports.js';
@@ -28,10 +29,14 @@ function entry(session: string, changes: Partial<SessionEntry> = {}): SessionEnt
     runId: 'run',
     workflowType: 'sequence',
     epoch: 1,
+    acquiredEpoch: 1,
     grantId: `old-grant-${session}`,
+    fencingToken: 1_699_999_989_000,
     capabilities: [],
     leaseToken: `token-${session}-1`,
     leaseTtlMs: 60_000,
+    recoveryWindowMs: 5_000,
+    idleTimeoutMs: null,
     grantedAtMs: 1_699_999_990_000,
     expiresAtMs: 1_700_003_590_000,
     state: 'held',
@@ -40,7 +45,7 @@ function entry(session: string, changes: Partial<SessionEntry> = {}): SessionEnt
 }
 
 describe('a grant', () => {
-  it('takes slot, ledger, heartbeat, scratch and signal in this order', async () => {
+  it('takes slot, ledger with heartbeat, scratch and signal in this order', async () => {
     const worker = new FakeWorker();
     const ledger = deferred<undefined>();
     worker.ledger.append = (
@@ -52,9 +57,9 @@ describe('a grant', () => {
     )(worker.ledger.append.bind(worker.ledger));
     const acquired = worker.keeper.acquire(leaseTask('s', { capabilities: ['gpu'] }));
     await settle();
-    // The slot is taken before the ledger has answered, and nobody has been asked or told anything.
+    // The slot is taken before the ledger has answered, and nobody has been told anything.
     expect(worker.table.session(KEY)).toMatchObject({ state: 'granting', epoch: 1, grantId: 'grant-1' });
-    expect(worker.journal).toEqual([`ledger durable granting ${KEY}`]);
+    expect(worker.journal).toEqual([`ledger durable granting ${KEY}`, 'heartbeat']);
     ledger.resolve(undefined);
     await acquired;
     expect(worker.journal).toEqual([
@@ -76,6 +81,7 @@ describe('a grant', () => {
         queue: 'atlas-w.i',
         controlQueue: 'atlas-w.i:control',
         incarnation: 'life-1',
+        presenceTtlMs: 6_000,
       },
     ]);
     expect(worker.changes).toBe(1);
@@ -101,7 +107,7 @@ describe('a grant', () => {
     await worker.clock.advance(1);
     expect(await outcome).toMatchObject({ code: 'NoFreeSlot', message: 'The worker w has no free slot.' });
     expect(worker.clock.timerCount).toBe(0);
-    await worker.keeper.release(KEY, 1);
+    await worker.keeper.release(releaseOf('s'));
     expect(worker.table.sessionCount).toBe(0);
   });
 
@@ -109,7 +115,7 @@ describe('a grant', () => {
     const worker = await holding({ rules: { cap: 1, reserve: {} } });
     const second = worker.keeper.acquire(leaseTask('t'));
     await worker.clock.advance(1_000);
-    await worker.keeper.release(KEY, 1);
+    await worker.keeper.release(releaseOf('s'));
     await second;
     expect(worker.table.sessions().map(({ session }) => session)).toEqual(['t']);
     expect(worker.clock.timerCount).toBe(0);
@@ -124,7 +130,7 @@ describe('a grant', () => {
       ),
     );
     await settle();
-    await worker.keeper.release(KEY, 1);
+    await worker.keeper.release(releaseOf('s'));
     await settle();
     expect(worker.table.sessions().map(({ session }) => session)).toEqual(['t']);
     await worker.clock.advance(2_000);
@@ -231,7 +237,7 @@ describe('a grant', () => {
     worker.temporal.answer('signalGrant', slow.promise);
     const acquired = worker.keeper.acquire(leaseTask('s'));
     await settle();
-    expect(await worker.keeper.release(KEY, 1)).toBe(true);
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
     slow.resolve('delivered');
     await acquired;
     expect(worker.table.sessionCount).toBe(0);
@@ -279,7 +285,7 @@ describe('a lease that is handed out again', () => {
 
   it('with a higher epoch ends the older one first', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
     const second = worker.keeper.acquire(leaseTask('s', { epoch: 2 }));
     await settle();
     expect(worker.table.session(KEY)).toMatchObject({ epoch: 1, state: 'releasing' });
@@ -314,7 +320,7 @@ describe('a lease that is handed out again', () => {
 
   it('is taken by one of two tasks that waited for the same ending', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
     const second = worker.keeper.acquire(leaseTask('s', { epoch: 2, token: 'a' }));
     const again = worker.keeper.acquire(leaseTask('s', { epoch: 2, token: 'b' }));
     await worker.keeper.endAttempt(pinnedAttempt('s').id);
@@ -369,14 +375,20 @@ describe('a renewal', () => {
     await Promise.all(ticks);
   });
 
-  it('that the server does not know ends the session, and nobody is told', async () => {
+  it('that the server does not know ends the session of a closed owner, and nobody is told', async () => {
     const worker = await holding();
     worker.temporal.answer('heartbeat', 'not-found');
+    worker.temporal.answer('describeOwner', 'closed');
     await worker.run(20_000);
     expect(worker.table.sessionCount).toBe(0);
     expect(worker.scratch.directories.size).toBe(0);
     await worker.run(60_000);
-    expect(worker.temporal.calls.map(({ method }) => method)).toEqual(['heartbeat', 'signalGrant', 'heartbeat']);
+    expect(worker.temporal.calls.map(({ method }) => method)).toEqual([
+      'heartbeat',
+      'signalGrant',
+      'heartbeat',
+      'describeOwner',
+    ]);
   });
 
   it('that the owner has cancelled ends the session and answers the cancellation', async () => {
@@ -391,7 +403,7 @@ describe('a renewal', () => {
 describe('a release', () => {
   it('moves the scratch directory away, frees the slot, answers, and only then deletes', async () => {
     const worker = await holding();
-    expect(await worker.keeper.release(KEY, 1)).toBe(true);
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
     expect(worker.journal.slice(0, 4)).toEqual([
       `ledger buffered releasing ${KEY}`,
       `cancel ${KEY}`,
@@ -407,14 +419,14 @@ describe('a release', () => {
   it('waits for running attempts and keeps the slot until the last has ended', async () => {
     const worker = await holding({ rules: { cap: 1, reserve: {} } });
     const attempts = [1, 2].map((step) => pinnedAttempt('s', { step }));
-    for (const attempt of attempts) worker.keeper.beginAttempt(attempt);
+    for (const attempt of attempts) await worker.keeper.beginAttempt(attempt);
     let answered = false;
-    const released = worker.keeper.release(KEY, 1).then((answer) => {
+    const released = worker.keeper.release(releaseOf('s')).then((answer) => {
       answered = true;
       return answer;
     });
     await settle();
-    expect(worker.executor.cancelled).toEqual([{ key: KEY, reason: 'its owner released it' }]);
+    expect(worker.executor.cancelled).toEqual([{ key: KEY, code: 'SessionLost', reason: 'its owner released it' }]);
     await worker.keeper.endAttempt(attempts[0]!.id);
     await settle();
     expect(answered).toBe(false);
@@ -429,8 +441,8 @@ describe('a release', () => {
 
   it('kills an executor whose activity ignores its cancellation for too long', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
-    const released = worker.keeper.release(KEY, 1);
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    const released = worker.keeper.release(releaseOf('s'));
     await worker.clock.advance(29_999);
     expect(worker.executor.kills).toEqual([]);
     await worker.clock.advance(1);
@@ -440,23 +452,17 @@ describe('a release', () => {
     expect(worker.journal.indexOf('kill')).toBeLessThan(worker.journal.indexOf(`scratch discard ${KEY}`));
   });
 
-  it('of an older epoch leaves the session alone', async () => {
-    const worker = await holding({}, { epoch: 2 });
-    expect(await worker.keeper.release(KEY, 1)).toBe(false);
-    expect(worker.table.session(KEY)?.state).toBe('held');
-  });
-
   it('of a session that is not held says so', async () => {
     const worker = await holding();
-    expect(await worker.keeper.release('other.run', 1)).toBe(false);
-    await worker.keeper.release(KEY, 1);
-    expect(await worker.keeper.release(KEY, 1)).toBe(false);
+    expect(await worker.keeper.release(releaseOf('s', { grantId: 'other' }))).toBe(false);
+    await worker.keeper.release(releaseOf('s'));
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(false);
   });
 
   it('that is asked for twice is done once, and both are answered at its end', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
-    const both = Promise.all([worker.keeper.release(KEY, 1), worker.keeper.release(KEY, 1)]);
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    const both = Promise.all([worker.keeper.release(releaseOf('s')), worker.keeper.release(releaseOf('s'))]);
     await settle();
     await worker.keeper.endAttempt(pinnedAttempt('s').id);
     expect(await both).toEqual([true, true]);
@@ -467,7 +473,7 @@ describe('a release', () => {
   it('completes the lease when its next renewal would have been due, once', async () => {
     const worker = await holding();
     await worker.run(5_000);
-    await worker.keeper.release(KEY, 1);
+    await worker.keeper.release(releaseOf('s'));
     await worker.run(14_800);
     expect(worker.temporal.callsOf('completeLease')).toEqual([]);
     await worker.run(200);
@@ -480,7 +486,7 @@ describe('a release', () => {
   it('is not undone by a lease that can not be completed', async () => {
     const worker = await holding();
     worker.temporal.answer('completeLease', new Error('Unavailable'));
-    await worker.keeper.release(KEY, 1);
+    await worker.keeper.release(releaseOf('s'));
     await worker.run(60_000);
     expect(worker.events('lease-end-unanswered')).toHaveLength(1);
     expect(worker.table.sessionCount).toBe(0);
@@ -491,7 +497,7 @@ describe('a release', () => {
     async (operation) => {
       const worker = await holding();
       worker.scratch.fault = (each) => (each === operation ? new Error('EIO') : undefined);
-      expect(await worker.keeper.release(KEY, 1)).toBe(true);
+      expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
       await settle();
       expect(worker.table.sessionCount).toBe(0);
       expect(worker.events('scratch-left')).toHaveLength(1);
@@ -501,7 +507,7 @@ describe('a release', () => {
   it('takes effect though the ledger can not be written', async () => {
     const worker = await holding();
     worker.ledger.fault = () => new Error('ENOSPC');
-    expect(await worker.keeper.release(KEY, 1)).toBe(true);
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
     expect(worker.table.sessionCount).toBe(0);
     expect(worker.events('ledger-write-failed')).toHaveLength(2);
   });
@@ -532,7 +538,7 @@ describe('giving all sessions up', () => {
   it('ends them and tells every owner that its session is lost', async () => {
     const worker = await holding();
     await worker.keeper.acquire(leaseTask('t'));
-    worker.keeper.beginAttempt(pinnedAttempt('t'));
+    await worker.keeper.beginAttempt(pinnedAttempt('t'));
     const done = worker.keeper.giveUpAll('The worker stops.');
     await worker.keeper.endAttempt(pinnedAttempt('t').id);
     await done;
@@ -548,7 +554,12 @@ describe('an attempt', () => {
   it('gets the facts of its session and is in the ledger until it has ended', async () => {
     const worker = await holding({}, { capabilities: ['gpu'] });
     const attempt = pinnedAttempt('s');
-    expect(worker.keeper.beginAttempt(attempt)).toEqual({ scratchDirectory: `/scratch/${KEY}`, capabilities: ['gpu'] });
+    expect(await worker.keeper.beginAttempt(attempt)).toEqual({
+      sessionKey: KEY,
+      scratchDirectory: `/scratch/${KEY}`,
+      capabilities: ['gpu'],
+      fencingToken: 1_699_999_999_000,
+    });
     expect(worker.keeper.snapshot()[0]?.attempts).toEqual([
       { activity: 'work', activityId: 's.1:1', attempt: 1, startedAtMs: worker.clock.now() },
     ]);
@@ -565,7 +576,7 @@ describe('an attempt', () => {
     worker.temporal.answer('signalGrant', deferred<'delivered'>().promise);
     void worker.keeper.acquire(leaseTask('s'));
     await settle();
-    expect(worker.keeper.beginAttempt(pinnedAttempt('s')).scratchDirectory).toBe(`/scratch/${KEY}`);
+    expect(await worker.keeper.beginAttempt(pinnedAttempt('s'))).toMatchObject({ scratchDirectory: `/scratch/${KEY}` });
   });
 
   it.each<[string, Parameters<typeof pinnedAttempt>]>([
@@ -574,7 +585,7 @@ describe('an attempt', () => {
     ['a newer epoch', ['s', { epoch: 3 }]],
   ])('of %s is refused', async (_, [session, changes]) => {
     const worker = await holding({}, { epoch: 2 });
-    expect(() => worker.keeper.beginAttempt(pinnedAttempt(session, changes))).toThrow(
+    await expect(worker.keeper.beginAttempt(pinnedAttempt(session, changes))).rejects.toEqual(
       expect.objectContaining({ code: 'SessionLost' }),
     );
     expect(worker.table.attempts()).toEqual([]);
@@ -582,9 +593,9 @@ describe('an attempt', () => {
 
   it('of a session that is being released is refused', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
-    const released = worker.keeper.release(KEY, 1);
-    expect(() => worker.keeper.beginAttempt(pinnedAttempt('s', { step: 2 }))).toThrow(
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    const released = worker.keeper.release(releaseOf('s'));
+    await expect(worker.keeper.beginAttempt(pinnedAttempt('s', { step: 2 }))).rejects.toEqual(
       expect.objectContaining({ code: 'SessionLost' }),
     );
     await worker.keeper.endAttempt(pinnedAttempt('s').id);
@@ -593,35 +604,40 @@ describe('an attempt', () => {
 
   it('of an executor that is not the current one is refused, retryably', async () => {
     const worker = await holding();
-    expect(() => worker.keeper.beginAttempt(pinnedAttempt('s', { incarnation: 'life-0' }))).toThrow(
+    await expect(worker.keeper.beginAttempt(pinnedAttempt('s', { incarnation: 'life-0' }))).rejects.toEqual(
       expect.objectContaining({ code: 'ExecutorDied' }),
     );
     expect(worker.table.attempts()).toEqual([]);
   });
 
-  it('without a session needs none', () => {
+  it('without a session needs none', async () => {
     const worker = new FakeWorker();
     const { session: _, ...attempt } = pinnedAttempt('s');
-    expect(worker.keeper.beginAttempt(attempt)).toEqual({ scratchDirectory: null, capabilities: [] });
+    expect(await worker.keeper.beginAttempt(attempt)).toEqual({
+      sessionKey: null,
+      scratchDirectory: null,
+      capabilities: [],
+      fencingToken: null,
+    });
   });
 
   it('of a dead executor is failed at once, and its session goes on', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
     await worker.executor.die();
     expect(worker.temporal.callsOf('failAttempt')).toEqual([
       ['attempt-token-s-1-1-1', 'ExecutorDied', 'The executor on w ended while the activity was running.'],
     ]);
     expect(worker.table.attempts()).toEqual([]);
     expect(worker.table.session(KEY)?.state).toBe('held');
-    worker.keeper.beginAttempt(pinnedAttempt('s', { attempt: 2, incarnation: 'life-2' }));
+    await worker.keeper.beginAttempt(pinnedAttempt('s', { attempt: 2, incarnation: 'life-2' }));
     expect(worker.table.attempts()).toHaveLength(1);
   });
 
   it('of a dead executor ends for good where its session is over', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
-    const released = worker.keeper.release(KEY, 1);
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    const released = worker.keeper.release(releaseOf('s'));
     await settle();
     await worker.executor.die();
     expect(await released).toBe(true);
@@ -633,16 +649,16 @@ describe('an attempt', () => {
 
   it('that can not be failed keeps no session from ending', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
     worker.temporal.answer('failAttempt', new Error('Unavailable'));
     await worker.executor.die();
     expect(worker.events('attempt-fail-unanswered')).toHaveLength(1);
-    expect(await worker.keeper.release(KEY, 1)).toBe(true);
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
   });
 
   it('of the executor that lives is not failed with those of the dead', async () => {
     const worker = await holding();
-    worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
     await worker.keeper.failAttempts('life-1');
     expect(worker.temporal.callsOf('failAttempt')).toEqual([]);
     expect(worker.table.attempts()).toHaveLength(1);
@@ -658,7 +674,7 @@ describe('a restart', () => {
     expect(worker.temporal.calls).toEqual([{ method: 'heartbeat', args: ['token-s-1'] }]);
     await worker.run(20_000);
     expect(worker.temporal.callsOf('heartbeat')).toHaveLength(2);
-    expect(await worker.keeper.release(KEY, 1)).toBe(true);
+    expect(await worker.keeper.release(releaseOf('s'))).toBe(true);
   });
 
   it('gives a session up whose scratch directory is gone', async () => {
@@ -719,7 +735,7 @@ describe('a restart', () => {
 
   it('fails the attempts of the executor that was left', async () => {
     const before = await holding();
-    before.keeper.beginAttempt(pinnedAttempt('s'));
+    await before.keeper.beginAttempt(pinnedAttempt('s'));
     const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
     await worker.keeper.failAttempts(null);
     await worker.keeper.resume();

@@ -50,7 +50,7 @@ async function start(name = 'a', at = path): Promise<SessionTable> {
 async function firstLife(): Promise<SessionTable> {
   const worker = new FakeWorker();
   await worker.keeper.acquire(leaseTask('s'));
-  worker.keeper.beginAttempt(pinnedAttempt('s'));
+  await worker.keeper.beginAttempt(pinnedAttempt('s'));
   return await withDirectory('a', async (directory) => {
     const { ledger, table } = await openSessionLedger(directory, fakeLog(log));
     const records: LedgerRecord[] = [{ type: 'executor', process: EXECUTOR }, ...worker.ledger.records];

@@ -14,8 +14,8 @@ const GRANT: Grant = {
   grantId: 'g',
   worker: 'w',
   queue: 'q',
-  controlQueue: 'c',
   incarnation: 'i',
+  presenceTtlMs: 6_000,
 };
 
 /** A client all of whose calls end the same way, and the calls it got. */

@@ -265,6 +265,7 @@ describe('the sample', () => {
       workflowId: 'document-1',
       runId: '0123-run',
       capabilities: [],
+      fencingToken: 1,
       scratchDirectory: session.scratch,
       signal: again.controller.signal,
       worker: session.worker,

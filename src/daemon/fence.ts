@@ -1,0 +1,156 @@
+/**
+ * When the attempts of a session must have ended because the worker can not be heard: before its owner may have given it
+ * to another worker. Pure: times are passed in, by a clock that is never set.
+ *
+ * The owner moves on a recovery window after the fleet missed the worker's presence, or after its lease timed out,
+ * whichever comes first. Both are counted by the server from the last call that reached it; this side counts from when
+ * the last *answered* call was sent, which is earlier.
+ */
+
+/** What the fence needs to know of a session. */
+export interface FencedSession {
+  readonly key: string;
+  readonly leaseTtlMs: number;
+  readonly recoveryWindowMs: number;
+}
+
+/** From the cancellation of an attempt to its kill, and from the kill to the fence; less where the window is short. */
+const CANCEL_BEFORE_MS = 3_000;
+const KILL_BEFORE_MS = 1_000;
+const CANCEL_WINDOW_SHARE = 0.6;
+const KILL_WINDOW_SHARE = 0.2;
+/** How long after its window an owner may still be about to give a session up: it asks, and waits for the answer. */
+const OWNER_SLACK_MS = 3_000;
+
+export type MayStart =
+  | 'yes'
+  /** An owner may have given the session up, or may be about to. */
+  | 'no'
+  /** Nothing was answered for a while: the link may have healed just now, and one answer decides. */
+  | 'ask-first';
+
+interface Heard {
+  /** When the last renewal that was answered was sent. */
+  renewalMs: number;
+  /** The same for presence, or the confirmation that the owner got since. */
+  presenceMs: number;
+  /** Set while presence was "not found" and no owner has confirmed since. */
+  suspectedSinceMs: number | null;
+  /** The suspicion is only assumed: this life of the worker does not know yet what the fleet made of the one before. */
+  assumed: boolean;
+}
+
+export class Fence {
+  private readonly heard = new Map<string, Heard>();
+  /** Until presence was answered once, nobody watches it. */
+  private presenceIsWatched = false;
+
+  constructor(private readonly presenceTtlMs: number) {}
+
+  /** A session is held from now on, or an owner has got the answer that it is. */
+  confirmed(key: string, nowMs: number): void {
+    const before = this.heard.get(key);
+    this.heard.set(key, {
+      renewalMs: Math.max(before?.renewalMs ?? nowMs, nowMs),
+      presenceMs: nowMs,
+      suspectedSinceMs: null,
+      assumed: false,
+    });
+  }
+
+  /**
+   * A session of an earlier life goes on. Nothing was heard of it yet, and the fleet may have missed the worker meanwhile:
+   * owners that are asking, or about to move on, would not be known.
+   */
+  resumed(session: FencedSession, nowMs: number): void {
+    const longAgoMs = nowMs - session.leaseTtlMs - this.presenceTtlMs;
+    this.heard.set(session.key, {
+      renewalMs: longAgoMs,
+      presenceMs: longAgoMs,
+      suspectedSinceMs: nowMs,
+      assumed: true,
+    });
+  }
+
+  /** The registration that was sent then has the answer that the fleet had not missed the worker. */
+  notMissed(sentAtMs: number): void {
+    for (const heard of this.heard.values()) {
+      if (!heard.assumed) continue;
+      heard.suspectedSinceMs = null;
+      heard.assumed = false;
+      heard.presenceMs = Math.max(heard.presenceMs, sentAtMs);
+    }
+  }
+
+  forget(key: string): void {
+    this.heard.delete(key);
+  }
+
+  renewed(session: FencedSession, sentAtMs: number): void {
+    const heard = this.heard.get(session.key);
+    if (heard === undefined) return;
+    heard.renewalMs = Math.max(heard.renewalMs, sentAtMs);
+    // Whoever suspected this worker has asked or given up by now, and a session that was given up is not renewed.
+    if (
+      heard.suspectedSinceMs !== null &&
+      sentAtMs > heard.suspectedSinceMs + session.recoveryWindowMs + OWNER_SLACK_MS
+    ) {
+      heard.suspectedSinceMs = null;
+      heard.assumed = false;
+      heard.presenceMs = sentAtMs;
+    }
+  }
+
+  presenceAnswered(sentAtMs: number): void {
+    this.presenceIsWatched = true;
+    for (const heard of this.heard.values()) {
+      if (heard.suspectedSinceMs === null) heard.presenceMs = Math.max(heard.presenceMs, sentAtMs);
+    }
+  }
+
+  /** Presence had ended for another reason than silence. */
+  presenceTrusted(nowMs: number): void {
+    for (const heard of this.heard.values()) {
+      // What an earlier life of the worker missed only the registration tells.
+      if (heard.suspectedSinceMs === null || heard.assumed) continue;
+      heard.suspectedSinceMs = null;
+      heard.presenceMs = nowMs;
+    }
+  }
+
+  /** The server has timed presence out: the owners have been told, or will be. */
+  presenceGone(nowMs: number): void {
+    for (const heard of this.heard.values()) {
+      heard.suspectedSinceMs ??= nowMs;
+      heard.assumed = false;
+    }
+  }
+
+  /** When every attempt of the session must have ended. */
+  deadlineMs(session: FencedSession): number {
+    const heard = this.heard.get(session.key);
+    if (heard === undefined) return Number.NEGATIVE_INFINITY;
+    const byLease = heard.renewalMs + session.leaseTtlMs;
+    const byPresence = this.presenceIsWatched ? heard.presenceMs + this.presenceTtlMs : Number.POSITIVE_INFINITY;
+    return Math.min(byLease, byPresence) + session.recoveryWindowMs;
+  }
+
+  cancelAtMs(session: FencedSession): number {
+    return this.deadlineMs(session) - Math.min(CANCEL_BEFORE_MS, session.recoveryWindowMs * CANCEL_WINDOW_SHARE);
+  }
+
+  killAtMs(session: FencedSession): number {
+    return this.deadlineMs(session) - Math.min(KILL_BEFORE_MS, session.recoveryWindowMs * KILL_WINDOW_SHARE);
+  }
+
+  mayStart(session: FencedSession, nowMs: number): MayStart {
+    const heard = this.heard.get(session.key);
+    if (heard === undefined || heard.suspectedSinceMs !== null) return 'no';
+    if (nowMs >= this.cancelAtMs(session)) return 'ask-first';
+    // Within a third of the TTL a renewal is answered; presence comes more often.
+    const freshForMs =
+      Math.min(session.leaseTtlMs, this.presenceIsWatched ? this.presenceTtlMs : session.leaseTtlMs) * 0.75;
+    const lastHeardMs = Math.max(heard.renewalMs, heard.presenceMs);
+    return nowMs - lastHeardMs > freshForMs ? 'ask-first' : 'yes';
+  }
+}

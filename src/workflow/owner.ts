@@ -1,0 +1,501 @@
+/**
+ * The owner's side of the session protocol: acquire → hold → (suspect → adopt) → release, and redo when the worker is
+ * lost. It can be read from top to bottom; the daemon's side is `daemon/session-keeper.ts`.
+ *
+ * Everything outside is behind {@link OwnerRuntime}: in a workflow it is Temporal (`runtime.ts`), in the model tests a
+ * simulated server with virtual time. Nothing here reads a clock, a run id or a random number.
+ */
+import { formatDurationMs } from '../contract/duration.js';
+import type { ErrorCode } from '../contract/errors.js';
+import { acquireQueue, capabilityLabel } from '../contract/names.js';
+import type { Grant, OnLost, SessionHandle } from '../contract/session.js';
+
+/** What a session asks for, with every default filled in. */
+export interface SessionContract {
+  readonly fleet: string;
+  readonly capabilities: readonly string[];
+  readonly leaseTtlMs: number;
+  readonly maxDurationMs: number;
+  readonly acquireTimeoutMs: number;
+  readonly recoveryWindowMs: number;
+  readonly idleTimeoutMs: number | null;
+  readonly onLost: OnLost;
+  readonly maxReacquisitions: number;
+  readonly priority: unknown;
+}
+
+/** How a lease ended, as far as the owner must tell the ways apart. */
+export type LeaseEnd =
+  /** The worker was silent for the lease TTL. */
+  | { readonly kind: 'silent'; readonly message: string; readonly cause: Error }
+  /** The lease was not taken in time: nobody polls the queue. */
+  | { readonly kind: 'not-taken'; readonly message: string; readonly cause: Error }
+  /** The session reached its maximum duration, or was idle for too long. */
+  | { readonly kind: 'expired'; readonly message: string; readonly cause: Error }
+  /** The worker gave the session up, or does not hold it, and says why. */
+  | { readonly kind: 'given-up'; readonly message: string; readonly cause: Error | undefined }
+  /** The worker will never grant this request, and neither would another. */
+  | { readonly kind: 'refused'; readonly message: string; readonly cause: Error };
+
+/** A lease activity that has been scheduled. */
+export interface Lease {
+  readonly epoch: number;
+  /** Set once the lease has ended. */
+  readonly end: () => LeaseEnd | undefined;
+  /** Asks the server to cancel the lease, for a worker that can not be reached. */
+  readonly cancel: () => void;
+}
+
+export type LeaseSpec =
+  | { readonly kind: 'acquire'; readonly session: string; readonly epoch: number }
+  | {
+      readonly kind: 'adopt';
+      readonly epoch: number;
+      readonly grant: Grant;
+      /** How long the worker may take to take it. */
+      readonly scheduleToStartMs: number;
+      readonly durationMs: number;
+    };
+
+/** What the body of a session run came to, before the session's own end is considered. */
+export type BodyEnd<T> =
+  | { readonly kind: 'returned'; readonly value: T }
+  | { readonly kind: 'threw'; readonly error: unknown; readonly continuesAsNew: boolean };
+
+export interface OwnerRuntime {
+  now(): number;
+  newSessionId(): string;
+  /** Rises with every call and never repeats within a run. */
+  nextEpoch(): number;
+  /** Makes later epochs higher than this one, which an earlier run used. */
+  raiseEpoch(epoch: number): void;
+  scheduleLease(spec: LeaseSpec, contract: SessionContract): Lease;
+  /**
+   * Asks the worker whether it still holds the session; the lease lives. `no-answer`: it did not take the question in
+   * time. `taken`: it did, but its answer did not come.
+   */
+  confirm(grant: Grant, timeoutMs: number): Promise<'held' | 'unknown' | 'no-answer' | 'taken'>;
+  /** Gives the slot back, also when the owner is cancelled. Resolves to whether the worker answered. */
+  release(grant: Grant): Promise<boolean>;
+  /** Resolves to true as soon as the condition holds, to false after the time. Throws when the owner is cancelled. */
+  until(condition: () => boolean, timeoutMs: number): Promise<boolean>;
+  /** The same, for what must be waited out also when the owner is cancelled. */
+  untilEvenIfCancelled(condition: () => boolean, timeoutMs: number): Promise<boolean>;
+  /** The inbox of grants, questions and suspicions for a session; see {@link OwnerInbox}. */
+  listen(session: string, inbox: OwnerInbox): void;
+  stopListening(session: string): void;
+  failure(code: ErrorCode, message: string, cause?: Error): Error;
+  log(level: 'info' | 'warn', message: string, fields: object): void;
+}
+
+/** What reaches an owner from outside. What is not taken is answered with a release. */
+export interface OwnerInbox {
+  /** Returns whether the grant was taken. */
+  granted(grant: Grant): boolean;
+  /** The worker of this queue may be gone. */
+  suspected(queue: string): void;
+  /** The server timed the lease out while the worker was away; returns whether the session is still wanted. */
+  asked(grant: Grant): boolean;
+}
+
+/** Why a held session ended under its body. */
+export interface Loss {
+  readonly code: 'SessionLost' | 'SessionExpired';
+  readonly failure: Error;
+  /** Whether the worker may still hold the session and answers on its control queue. */
+  readonly workerAnswers: boolean;
+}
+
+export type SessionOutcome<T> =
+  | { readonly kind: 'returned'; readonly value: T }
+  | { readonly kind: 'threw'; readonly error: unknown }
+  | { readonly kind: 'lost'; readonly loss: Loss };
+
+/** Runs the body of a session under one acquisition; ends it when the session is lost. */
+export type RunBody<T> = (held: HeldSession, attempt: number) => Promise<BodyEnd<T> & { readonly hitByLoss: boolean }>;
+
+/** Acquire, run the body, release; again from the start when the worker was lost and the contract says so. */
+export async function ownSession<T>(
+  runtime: OwnerRuntime,
+  contract: SessionContract,
+  runBody: RunBody<T>,
+  handle?: SessionHandle,
+): Promise<T> {
+  const owner = new Owner(runtime, contract, handle?.grant.session ?? runtime.newSessionId());
+  try {
+    let adopted = handle === undefined ? undefined : await owner.takeOver(handle);
+    for (let attempt = adopted?.attempt ?? (handle === undefined ? 1 : handle.attempt + 1); ; attempt += 1) {
+      const held = adopted?.held ?? (await owner.acquire());
+      adopted = undefined;
+      const outcome = await owner.run(held, attempt, runBody);
+      if (outcome.kind === 'returned') return outcome.value;
+      if (outcome.kind === 'threw') throw outcome.error;
+      const { loss } = outcome;
+      if (loss.code === 'SessionExpired' || contract.onLost === 'fail') throw loss.failure;
+      owner.checkReacquisitions(attempt, held.grant.worker, loss);
+      runtime.log('warn', 'The session was lost; its body is run again on another worker', {
+        session: owner.id,
+        worker: held.grant.worker,
+        attempt,
+        reason: loss.failure.message,
+      });
+    }
+  } finally {
+    runtime.stopListening(owner.id);
+  }
+}
+
+/** Acquires, watches and releases the leases of one session. */
+class Owner {
+  constructor(
+    private readonly runtime: OwnerRuntime,
+    private readonly contract: SessionContract,
+    readonly id: string,
+  ) {}
+
+  /** Waits for a worker. Throws `AcquireTimeout`, or the cancellation of the owner. */
+  async acquire(): Promise<HeldSession> {
+    const { runtime, contract } = this;
+    const deadlineMs = runtime.now() + contract.acquireTimeoutMs;
+    for (;;) {
+      const lease = runtime.scheduleLease({ kind: 'acquire', session: this.id, epoch: runtime.nextEpoch() }, contract);
+      let granted: Grant | undefined;
+      runtime.listen(this.id, {
+        granted: (grant) => {
+          if (grant.epoch !== lease.epoch || granted !== undefined) return granted?.grantId === grant.grantId;
+          granted = grant;
+          return true;
+        },
+        suspected: () => undefined,
+        asked: (grant) => grant.grantId === granted?.grantId,
+      });
+      try {
+        // The acquire timeout is a timer of the workflow, not a timeout of the activity: schedule-to-start begins anew
+        // at every retry of the server.
+        const inTime = await runtime.until(
+          () => granted !== undefined || lease.end() !== undefined,
+          Math.max(1, deadlineMs - runtime.now()),
+        );
+        if (granted !== undefined) return this.hold(lease, granted, runtime.now() + contract.maxDurationMs);
+        if (!inTime) throw this.acquireTimeout();
+      } catch (error) {
+        // Timed out or cancelled. A grant that is on its way finds nobody who takes it and is released.
+        runtime.stopListening(this.id);
+        lease.cancel();
+        if (granted !== undefined) await runtime.release(granted);
+        throw error;
+      }
+      // The lease ended before its grant: nothing was lost, another worker is asked.
+      const end = lease.end();
+      if (end?.kind === 'refused') throw end.cause;
+    }
+  }
+
+  /** Adopts the session of the run before this one. Undefined when it is lost; then it is acquired anew. */
+  async takeOver(handle: SessionHandle): Promise<{ held: HeldSession; attempt: number } | undefined> {
+    const { runtime, contract } = this;
+    runtime.raiseEpoch(handle.epoch);
+    const held = new HeldSession(runtime, contract, undefined, handle.grant, handle.expiresAtMs);
+    this.listenFor(held);
+    try {
+      await held.adopt(handle.grant.presenceTtlMs + contract.recoveryWindowMs);
+    } catch (error) {
+      await this.release(held);
+      throw error;
+    }
+    const loss = held.lost();
+    if (loss === undefined) return { held, attempt: handle.attempt };
+    await this.release(held);
+    if (loss.code === 'SessionExpired' || contract.onLost === 'fail') throw loss.failure;
+    this.checkReacquisitions(handle.attempt, handle.grant.worker, loss);
+    runtime.log('warn', 'The session of the run before could not be adopted; it is acquired again', {
+      session: this.id,
+      worker: handle.grant.worker,
+      reason: loss.failure.message,
+    });
+    return undefined;
+  }
+
+  /** Runs the body while the session is held, and gives the slot back whatever happens. */
+  async run<T>(held: HeldSession, attempt: number, runBody: RunBody<T>): Promise<SessionOutcome<T>> {
+    const end = await runBody(held, attempt);
+    if (end.kind === 'threw' && end.continuesAsNew && held.handedOver && held.lost() === undefined) {
+      // The next run adopts the session: the lease ends with this run, the slot does not.
+      return { kind: 'threw', error: end.error };
+    }
+    await this.release(held);
+    const loss = held.lost();
+    // A body that returned although one of its pinned activities was lost has swallowed the loss: its value rests on
+    // state that is gone. A loss that hit no activity does not matter any more.
+    if (end.kind === 'returned') return loss !== undefined && end.hitByLoss ? { kind: 'lost', loss } : end;
+    return loss === undefined ? { kind: 'threw', error: end.error } : { kind: 'lost', loss };
+  }
+
+  /** Throws when the session was lost more often than it may be acquired again. */
+  checkReacquisitions(attempt: number, worker: string, loss: Loss): void {
+    const { maxReacquisitions } = this.contract;
+    if (attempt <= maxReacquisitions) return;
+    throw this.runtime.failure(
+      'SessionReacquisitionsExhausted',
+      `The session ${this.id} was lost ${attempt} times, which is more than maxReacquisitions (${maxReacquisitions}) allows; last on ${worker}.`,
+      loss.failure,
+    );
+  }
+
+  private hold(lease: Lease, grant: Grant, expiresAtMs: number): HeldSession {
+    const held = new HeldSession(this.runtime, this.contract, lease, grant, expiresAtMs);
+    this.listenFor(held);
+    held.watch();
+    return held;
+  }
+
+  private listenFor(held: HeldSession): void {
+    this.runtime.listen(this.id, {
+      granted: (grant) => held.granted(grant),
+      suspected: (queue) => {
+        if (queue === held.grant.queue) held.suspect();
+      },
+      asked: (grant) => {
+        if (grant.grantId !== held.grant.grantId || held.ended()) return false;
+        held.suspect();
+        return true;
+      },
+    });
+  }
+
+  /** Gives the slot back, also when the owner is cancelled. Never throws: what can not be released is left to the lease. */
+  private async release(held: HeldSession): Promise<void> {
+    const { runtime } = this;
+    held.close();
+    runtime.stopListening(this.id);
+    const loss = held.lost();
+    let answered = false;
+    if (loss === undefined || loss.workerAnswers) {
+      const answers = await Promise.all([held.grant, ...held.otherGrants].map((grant) => runtime.release(grant)));
+      answered = !answers.includes(false);
+    }
+    if (answered) return;
+    // A live worker would renew a lease that nobody wants for ever.
+    held.cancelLeases();
+    if (loss === undefined || loss.code === 'SessionExpired') return;
+    // Before the body is run again: the worker ends what still runs when it learns of the cancellation, or at its fence,
+    // which falls a window after it could last have been heard of. A suspicion has waited that out already.
+    if (!held.fenceHasFallen) {
+      await runtime.untilEvenIfCancelled(
+        () => held.leaseEndedByWorker(),
+        Math.max(held.contract.leaseTtlMs, held.grant.presenceTtlMs) + held.contract.recoveryWindowMs,
+      );
+    }
+  }
+
+  private acquireTimeout(): Error {
+    const { contract } = this;
+    return this.runtime.failure(
+      'AcquireTimeout',
+      `No worker of the fleet ${contract.fleet} with the capabilities "${capabilityLabel(contract.capabilities)}" granted a session within ${formatDurationMs(contract.acquireTimeoutMs)} (queue ${acquireQueue(contract.fleet, contract.capabilities)}).`,
+    );
+  }
+}
+
+/** How often a lost answer is asked for again; each time the worker had taken the question. */
+const MAX_ADOPT_TRIES = 5;
+
+/** A session that is held by a worker, from the grant to the release. */
+export class HeldSession {
+  private loss: Loss | undefined;
+  private readonly lossListeners: ((loss: Loss) => void)[] = [];
+  /** Grants of other workers for the same lease: a workflow reset made the server dispatch it twice. */
+  readonly otherGrants: Grant[] = [];
+  private readonly leases: Lease[] = [];
+  private adoption: { readonly epoch: number; granted?: Grant } | undefined;
+  private suspicion: Promise<void> | undefined;
+  private closed = false;
+  /** Whether the owner has waited long enough after the worker was last heard of. */
+  fenceHasFallen = false;
+  /** Whether the body has taken a handle, to be adopted by the next run. */
+  handedOver = false;
+
+  constructor(
+    private readonly runtime: OwnerRuntime,
+    readonly contract: SessionContract,
+    lease: Lease | undefined,
+    public grant: Grant,
+    readonly expiresAtMs: number,
+  ) {
+    if (lease !== undefined) this.leases.push(lease);
+  }
+
+  /** The newest lease. Leases of older epochs are ignored. */
+  private get lease(): Lease | undefined {
+    return this.leases.at(-1);
+  }
+
+  lost(): Loss | undefined {
+    return this.loss;
+  }
+
+  ended(): boolean {
+    return this.closed || this.loss !== undefined;
+  }
+
+  onLoss(listener: (loss: Loss) => void): void {
+    if (this.loss === undefined) this.lossListeners.push(listener);
+    else listener(this.loss);
+  }
+
+  lose(code: Loss['code'], failure: Error, workerAnswers: boolean): void {
+    if (this.ended()) return;
+    this.loss = { code, failure, workerAnswers };
+    for (const listener of this.lossListeners) listener(this.loss);
+  }
+
+  /** Nothing that comes from now on changes the session. */
+  close(): void {
+    this.closed = true;
+  }
+
+  cancelLeases(): void {
+    for (const lease of this.leases) lease.cancel();
+  }
+
+  /** Whether the worker itself has ended the newest lease, which it does once the session's attempts have ended. */
+  leaseEndedByWorker(): boolean {
+    const end = this.lease?.end();
+    return end !== undefined && end.kind !== 'silent' && end.kind !== 'not-taken';
+  }
+
+  handle(attempt: number): SessionHandle {
+    this.handedOver = true;
+    const epoch = Math.max(this.grant.epoch, ...this.leases.map((lease) => lease.epoch));
+    return { version: 1, grant: this.grant, epoch, attempt, expiresAtMs: this.expiresAtMs };
+  }
+
+  /** Returns whether the grant is for this session; the same one may come twice. */
+  granted(grant: Grant): boolean {
+    if (this.adoption?.epoch === grant.epoch && grant.grantId === this.grant.grantId) {
+      this.adoption.granted = grant;
+      return true;
+    }
+    if (grant.grantId === this.grant.grantId) return true;
+    if (grant.epoch !== this.lease?.epoch) return false;
+    this.otherGrants.push(grant);
+    this.lose(
+      'SessionLost',
+      this.runtime.failure(
+        'SessionLost',
+        `The session ${grant.session} was granted a second time, by ${grant.worker}, while ${this.grant.worker} held it.`,
+      ),
+      true,
+    );
+    return true;
+  }
+
+  /** Acts when the newest lease ends by itself. To be called for each lease. */
+  watch(): void {
+    const { lease } = this;
+    if (lease === undefined) return;
+    void this.runtime
+      .untilEvenIfCancelled(() => lease.end() !== undefined || this.ended(), Number.POSITIVE_INFINITY)
+      .then(() => {
+        const end = lease.end();
+        if (this.ended() || end === undefined || lease !== this.lease || this.suspicion !== undefined) return;
+        if (end.kind === 'silent') this.suspect();
+        else this.loseByEnd(end);
+      });
+  }
+
+  /** The worker may be gone: asks it, and gives the session up when there is no answer within the recovery window. */
+  suspect(): void {
+    if (this.ended() || this.suspicion !== undefined) return;
+    this.suspicion = this.recover().finally(() => {
+      this.suspicion = undefined;
+      // The lease may have ended while the worker was asked.
+      if (!this.ended() && this.lease?.end() !== undefined) this.watch();
+    });
+  }
+
+  private async recover(): Promise<void> {
+    const { runtime, contract, grant } = this;
+    if (this.lease === undefined) return;
+    if (this.lease.end() === undefined) {
+      const answer = await runtime.confirm(grant, contract.recoveryWindowMs);
+      if (this.ended() || answer === 'held') return;
+      if (this.lease.end() === undefined) {
+        // A worker that has taken the question goes on from then, and one that says no has ended the attempts.
+        this.fenceHasFallen = answer !== 'taken';
+        this.loseBy(
+          answer === 'unknown'
+            ? 'The worker no longer holds it.'
+            : `The worker was suspected, and did not answer within ${formatDurationMs(contract.recoveryWindowMs)}.`,
+        );
+        return;
+      }
+    }
+    // The worker has ended it by its own word, which counts, once this suspicion is over.
+    if (this.leaseEndedByWorker()) return;
+    // The lease has timed out: nobody may have noticed the worker's absence before, so its presence may still be fresh.
+    await this.adopt(grant.presenceTtlMs + contract.recoveryWindowMs);
+  }
+
+  /** Makes a new lease on the worker that had the session; loses the session when it can not be had. */
+  async adopt(scheduleToStartMs: number): Promise<void> {
+    const { runtime, contract } = this;
+    for (let tries = 1; !this.ended(); tries += 1) {
+      const durationMs = this.expiresAtMs - runtime.now();
+      if (durationMs <= 0) {
+        this.lose('SessionExpired', this.expiredFailure(), true);
+        return;
+      }
+      const adoption: { readonly epoch: number; granted?: Grant } = { epoch: runtime.nextEpoch() };
+      this.adoption = adoption;
+      const lease = runtime.scheduleLease(
+        { kind: 'adopt', epoch: adoption.epoch, grant: this.grant, scheduleToStartMs, durationMs },
+        contract,
+      );
+      this.leases.push(lease);
+      await runtime.untilEvenIfCancelled(
+        () => adoption.granted !== undefined || lease.end() !== undefined || this.ended(),
+        Number.POSITIVE_INFINITY,
+      );
+      if (this.ended()) return;
+      if (adoption.granted !== undefined) {
+        this.grant = adoption.granted;
+        runtime.log('info', 'The session was adopted', { session: this.grant.session, worker: this.grant.worker });
+        this.watch();
+        return;
+      }
+      const end = lease.end()!;
+      // The worker took the question and fell silent once more: asked again for as long as it takes it.
+      if (end.kind === 'silent' && tries < MAX_ADOPT_TRIES) continue;
+      // A worker that took the question and fell silent goes on until a window after that.
+      this.fenceHasFallen = end.kind === 'not-taken';
+      this.loseByEnd(end);
+      return;
+    }
+  }
+
+  private loseByEnd(end: LeaseEnd): void {
+    if (end.kind === 'expired') this.lose('SessionExpired', this.expiredFailure(end.message, end.cause), true);
+    else this.loseBy(end.message, end.cause);
+  }
+
+  /** The worker itself, or its silence, says that it does not hold the session any more. */
+  loseBy(reason: string, cause?: Error): void {
+    const { grant } = this;
+    this.lose(
+      'SessionLost',
+      this.runtime.failure('SessionLost', `The session ${grant.session} on ${grant.worker} was lost. ${reason}`, cause),
+      false,
+    );
+  }
+
+  private expiredFailure(reason?: string, cause?: Error): Error {
+    const { grant, contract } = this;
+    const why = reason ?? `It reached its maximum duration of ${formatDurationMs(contract.maxDurationMs)}.`;
+    return this.runtime.failure(
+      'SessionExpired',
+      `The session ${grant.session} on ${grant.worker} has expired. ${why}`,
+      cause,
+    );
+  }
+}

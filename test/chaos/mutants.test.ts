@@ -1,0 +1,185 @@
+/**
+ * Copies of the build, each without one rule of the protocol. A short schedule that needs the rule must break an invariant
+ * with the copy, and none with the build: a suite that passes for both would prove nothing.
+ */
+import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { spawnWorker, eventually } from '../support/fixtures.js';
+import { temporaryDirectory } from '../support/atlasd.js';
+import { temporalAddress, useClient } from '../support/server.js';
+import { Arena, drain, pause } from './arena.js';
+import { judge, timeline, type Violation } from './invariants.js';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const PATIENCE = { timeoutMs: 90_000 };
+const PRESENCE_TTL_MS = 2_000;
+const SESSION = { recoveryWindow: '3s', leaseTtl: '10s' };
+
+interface Mutant {
+  /** Relative to `dist`. */
+  readonly file: string;
+  /** Occurs exactly once; a rule that was written anew needs a new mutant. */
+  readonly replace: string;
+  readonly by: string;
+}
+
+/** `bin/atlasd.js` of a changed copy. */
+async function mutate({ file, replace, by }: Mutant): Promise<string> {
+  const copy = join(await temporaryDirectory('at-mutant-'), 'atlas');
+  await mkdir(copy);
+  for (const name of ['bin', 'dist', 'package.json']) await cp(join(ROOT, name), join(copy, name), { recursive: true });
+  await symlink(realpathSync(join(ROOT, 'node_modules')), join(copy, 'node_modules'));
+  const path = join(copy, 'dist', file);
+  const parts = (await readFile(path, 'utf8')).split(replace);
+  expect(parts, `${replace} in ${file}`).toHaveLength(2);
+  await writeFile(path, parts.join(by));
+  return join(copy, 'bin', 'atlasd.js');
+}
+
+const NO_FENCE: Mutant = {
+  file: 'daemon/fence.js',
+  replace: 'return Math.min(byLease, byPresence) + session.recoveryWindowMs;',
+  by: 'return Math.min(byLease, byPresence) + session.recoveryWindowMs + 600_000;',
+};
+const NO_LOCK: Mutant = {
+  file: 'daemon/state-directory.js',
+  replace: 'if (!locked) {',
+  by: 'if (false) {',
+};
+const NO_CHECK: Mutant = {
+  file: 'daemon/session-keeper.js',
+  replace: 'async beginAttempt(attempt) {',
+  by: `async beginAttempt(attempt) {
+        if (attempt.session !== undefined) return { scratchDirectory: '/nonexistent', capabilities: [], fencingToken: 1 };`,
+};
+const NO_WAIT: Mutant = {
+  file: 'daemon/session-keeper.js',
+  replace: 'if (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {',
+  by: 'if (false) {',
+};
+
+describe('the chaos suite', () => {
+  const client = useClient();
+
+  async function arenaOf(caps: readonly number[], mutant: Mutant | undefined): Promise<Arena> {
+    return await Arena.open({
+      client: client(),
+      address: temporalAddress(),
+      caps,
+      presenceTtlMs: PRESENCE_TTL_MS,
+      ...(mutant === undefined ? {} : { program: await mutate(mutant) }),
+    });
+  }
+
+  async function untilEffect(arena: Arena, label: string): Promise<string> {
+    const effect = await eventually(async () => (await arena.effects()).find((each) => each.label === label), {
+      what: `an effect of ${label}`,
+      ...PATIENCE,
+    });
+    return effect.worker;
+  }
+
+  async function verdict(arena: Arena, redoAllowed = true): Promise<Violation['invariant'][]> {
+    const open = await drain(arena, 60_000);
+    const { violations } = await judge(arena, open, redoAllowed);
+    await arena.close();
+    for (const { invariant, message, workflowId } of violations)
+      console.log(`invariant ${invariant}: ${message}\n${await timeline(arena, workflowId ?? '')}`);
+    return [...new Set(violations.map(({ invariant }) => invariant))].sort();
+  }
+
+  /** A link is cut while an activity writes that hears of nothing; the session is redone on the other worker. */
+  async function cutLink(mutant?: Mutant): Promise<Violation['invariant'][]> {
+    const arena = await arenaOf([1, 1], mutant);
+    const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, ms: 30_000, mode: 'stubborn' });
+    const name = await untilEffect(arena, '1:middle');
+    await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
+    arena.workers.find((worker) => worker.name === name)!.proxy.cut();
+    await untilEffect(arena, '2:middle');
+    await handle.terminate();
+    arena.workflows[0]!.ended = 'terminate';
+    return await verdict(arena);
+  }
+
+  /** A task of the session waits in a half-open link until the session has been redone elsewhere. */
+  async function lateTask(mutant?: Mutant): Promise<Violation['invariant'][]> {
+    const arena = await arenaOf([1, 1], mutant);
+    // Polls of the dead link swallow the acquisition of the redo too, for a lease TTL each; a link that is half-open for
+    // longer than 45 s would be closed by its client, and the task with it.
+    const session = { ...SESSION, leaseTtl: '3s' };
+    const { handle } = await arena.start('writer', { session, log: arena.log, ms: 1_000, wait: true });
+    const name = await untilEffect(arena, '1:first');
+    await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
+    const { proxy } = arena.workers.find((worker) => worker.name === name)!;
+    proxy.halfOpen();
+    await handle.signal('resume');
+    await untilEffect(arena, '2:last');
+    proxy.heal();
+    // What was held back arrives now; the worker comes back, or runs what it should not.
+    await eventually(
+      async () =>
+        (await arena.effects()).some(({ label, what }) => label === '1:middle' && what === 'end') ||
+        (await arena.heldSessions()) === 0,
+      { what: 'the late task', ...PATIENCE },
+    );
+    await pause(3_000);
+    return await verdict(arena);
+  }
+
+  /** A second atlasd is started on the same state directory by mistake. Nothing is to be redone for that. */
+  async function secondDaemon(mutant?: Mutant): Promise<Violation['invariant'][]> {
+    const arena = await arenaOf([2], mutant);
+    const [worker] = arena.workers;
+    const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, wait: true });
+    await untilEffect(arena, '1:first');
+    const second = await spawnWorker({
+      fleet: arena.fleet,
+      name: worker!.name,
+      stateDirectory: worker!.atlasd.stateDirectory,
+      address: temporalAddress(),
+      args: ['--max-sessions', '2', '--presence-ttl', `${PRESENCE_TTL_MS}ms`],
+      ...(arena.options.program === undefined ? {} : { program: arena.options.program }),
+    });
+    await Promise.race([second.exited, second.event('worker-ready').catch(() => undefined)]);
+    // Two daemons take each other's executors for dead ones; the first gives its sessions up.
+    if (second.running) await untilEffect(arena, '2:first').catch(() => undefined);
+    await handle.signal('resume');
+    const found = await verdict(arena, false);
+    if (second.running) await second.killAll();
+    return found;
+  }
+
+  /** An owner is cancelled while its activity ignores that. */
+  async function stubborn(mutant?: Mutant): Promise<Violation['invariant'][]> {
+    const arena = await arenaOf([1], mutant);
+    const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, ms: 4_000, mode: 'stubborn' });
+    await untilEffect(arena, '1:middle');
+    arena.workflows[0]!.ended = 'cancel';
+    await handle.cancel();
+    await arena.start('writer', { session: SESSION, log: arena.log, ms: 100 });
+    await drain(arena, 60_000);
+    await eventually(
+      async () => {
+        const last = (await arena.effects()).at(-1);
+        return last !== undefined && Date.now() - last.atMs > 2_000;
+      },
+      { what: 'quiet', ...PATIENCE },
+    );
+    return await verdict(arena);
+  }
+
+  const cases = [
+    { rule: 'the fence', mutant: NO_FENCE, schedule: cutLink, breaks: 3 },
+    { rule: 'the lock of the state directory', mutant: NO_LOCK, schedule: secondDaemon, breaks: 6 },
+    { rule: 'the check before an attempt', mutant: NO_CHECK, schedule: lateTask, breaks: 3 },
+    { rule: 'the wait for the last activity', mutant: NO_WAIT, schedule: stubborn, breaks: 3 },
+  ] as const;
+
+  it.each(cases)('notices that $rule is missing', { timeout: 240_000 }, async ({ mutant, schedule, breaks }) => {
+    expect(await schedule()).toEqual([]);
+    expect(await schedule(mutant)).toContain(breaks);
+  });
+});

@@ -1,0 +1,307 @@
+/** What goes wrong, and when: the schedule of one seed. */
+import type { Host } from './host.js';
+import type { World } from './world.js';
+
+export type FaultKind =
+  | 'cut'
+  | 'half-open'
+  | 'slow link'
+  | 'outage'
+  | 'lost answers'
+  | 'slow workflows'
+  | 'supervisor crash'
+  | 'supervisor crash at an effect'
+  | 'executor crash'
+  | 'executor crash at an effect'
+  | 'host crash'
+  | 'supervisor freeze'
+  | 'executor freeze'
+  | 'short freeze of both'
+  | 'long freeze of both'
+  | 'reset'
+  | 'terminate'
+  | 'cancel';
+
+export interface Mix {
+  readonly name: string;
+  readonly kinds: readonly FaultKind[];
+  readonly count: readonly [number, number];
+  /** Owners continue as new. */
+  readonly owners: boolean;
+  /** One fault after the other, each short enough that nothing may be redone. */
+  readonly gentle: boolean;
+  /** Short limits, and activities that do not end when they should. */
+  readonly strained: boolean;
+}
+
+const CUTS = ['cut', 'half-open', 'slow link'] as const;
+const OUTAGES = ['outage', 'slow workflows', 'lost answers'] as const;
+const CRASHES = [
+  'supervisor crash',
+  'supervisor crash at an effect',
+  'executor crash',
+  'executor crash at an effect',
+  'host crash',
+] as const;
+const FREEZES = ['supervisor freeze', 'executor freeze', 'short freeze of both'] as const;
+const OWNERS = ['reset', 'terminate', 'cancel'] as const;
+
+const mix = (
+  name: string,
+  kinds: readonly FaultKind[],
+  count: readonly [number, number],
+  rest?: Partial<Mix>,
+): Mix => ({
+  name,
+  kinds,
+  count,
+  owners: false,
+  gentle: false,
+  strained: false,
+  ...rest,
+});
+
+export const MIXES = {
+  calm: mix('calm', [], [0, 0], { owners: true }),
+  cuts: mix('cuts', CUTS, [1, 3]),
+  outages: mix('outages', OUTAGES, [1, 3]),
+  crashes: mix('crashes', CRASHES, [1, 4]),
+  freezes: mix('freezes', FREEZES, [1, 3]),
+  owners: mix('owners', OWNERS, [1, 3], { owners: true }),
+  everything: mix('everything', [...CUTS, ...OUTAGES, ...CRASHES, ...FREEZES, ...OWNERS], [2, 6], { owners: true }),
+  gentle: mix(
+    'gentle',
+    ['outage', 'lost answers', 'supervisor crash', 'executor crash', 'supervisor crash at an effect'],
+    [1, 3],
+    {
+      gentle: true,
+    },
+  ),
+  strained: mix(
+    'strained',
+    [...CUTS, 'slow link', 'half-open', 'supervisor freeze', 'executor freeze', 'supervisor crash'],
+    [2, 5],
+    {
+      strained: true,
+    },
+  ),
+  flapping: mix('flapping', ['cut', 'half-open', 'cut', 'half-open', 'supervisor crash'], [4, 9], { strained: true }),
+  'freezes of both': mix('freezes of both', ['long freeze of both', 'cut', 'outage'], [1, 3]),
+} as const satisfies Record<string, Mix>;
+
+export type MixName = keyof typeof MIXES;
+
+const FAULTS_FROM_MS = 1_000;
+const FAULTS_UNTIL_MS = 35_000;
+/** Less than presence TTL + recovery window, with what a start takes. */
+const GENTLE_DOWN_MS = 5_000;
+
+export function planFaults(world: World, { kinds, count, gentle, strained }: Mix): void {
+  const { sim } = world;
+  const { random } = sim;
+  let fromMs = FAULTS_FROM_MS;
+  const faults = kinds.length === 0 ? 0 : random.int(...count);
+  for (let index = 0; index < faults; index += 1) {
+    const kind = random.pick(kinds);
+    const atMs = gentle
+      ? fromMs + random.between(1_000, 20_000)
+      : random.chance(0.25) && index > 0
+        ? fromMs + random.between(0, 500)
+        : random.between(FAULTS_FROM_MS, FAULTS_UNTIL_MS);
+    const host = random.pick(world.hosts);
+    const durationMs = random.chance(strained ? 0.2 : 0.5) ? random.between(200, 8_000) : random.between(8_000, 40_000);
+    const { begin, lastsMs } = planFault(
+      world,
+      kind,
+      host,
+      gentle && kind !== 'outage' && kind !== 'lost answers' ? Math.min(durationMs, GENTLE_DOWN_MS) : durationMs,
+    );
+    // The next fault of a gentle schedule comes when everybody has recovered.
+    fromMs = gentle ? atMs + lastsMs + 20_000 : atMs;
+    world.faultsEndMs = Math.max(world.faultsEndMs, atMs + lastsMs);
+    sim.at(atMs, async () => {
+      if (world.isOver) return;
+      if (world.isActive) world.hit(kind);
+      sim.note('FAULT', () => `${kind} on ${host.name} for ${Math.round(lastsMs)} ms`);
+      await begin();
+    });
+  }
+}
+
+interface Fault {
+  readonly begin: () => void | Promise<void>;
+  readonly lastsMs: number;
+}
+
+/** The longest time until an armed crash comes about. */
+const ARMED_MS = 5_000;
+
+function planFault(world: World, kind: FaultKind, host: Host, durationMs: number): Fault {
+  const { sim, server } = world;
+  const { random } = sim;
+  const later = (delayMs: number, what: string, run: () => void) => {
+    sim.after(delayMs, () => {
+      sim.note('FAULT', () => `${what} is over`);
+      run();
+    });
+  };
+  switch (kind) {
+    case 'cut':
+    case 'half-open': {
+      const link = random.pick([host.link, host.link, host.supervisorLink, host.executorLink]);
+      const directions =
+        kind === 'cut' ? (['outCuts', 'inCuts'] as const) : [random.pick(['outCuts', 'inCuts'] as const)];
+      world.outageMs += durationMs;
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          for (const direction of directions) link[direction] += 1;
+          later(durationMs, kind, () => {
+            for (const direction of directions) link[direction] -= 1;
+          });
+        },
+      };
+    }
+    case 'slow link': {
+      const slowMs = random.between(200, 2_400);
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          host.link.slowMs += slowMs;
+          later(durationMs, kind, () => {
+            host.link.slowMs -= slowMs;
+          });
+        },
+      };
+    }
+    case 'outage':
+      world.outageMs += durationMs;
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          server.stop();
+          later(durationMs, kind, () => {
+            server.start();
+          });
+        },
+      };
+    case 'lost answers': {
+      const share = random.between(0.05, 0.4);
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          server.lostAnswers = share;
+          later(durationMs, kind, () => {
+            server.lostAnswers = 0;
+          });
+        },
+      };
+    }
+    case 'slow workflows': {
+      const slowMs = random.between(200, 4_000);
+      world.outageMs += durationMs;
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          server.taskSlowMs += slowMs;
+          later(durationMs, kind, () => {
+            server.taskSlowMs -= slowMs;
+          });
+        },
+      };
+    }
+    case 'supervisor crash':
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          host.crashSupervisor();
+          later(durationMs, kind, () => {
+            host.start();
+          });
+        },
+      };
+    case 'supervisor crash at an effect': {
+      const effects = random.int(1, 40);
+      return {
+        lastsMs: durationMs + ARMED_MS,
+        begin: () => {
+          const { supervisor } = host;
+          const crash = () => {
+            if (host.supervisor !== supervisor) return;
+            host.crashSupervisor();
+            later(durationMs, kind, () => {
+              host.start();
+            });
+          };
+          supervisor?.process.crashAtEffect(effects, crash);
+          sim.after(ARMED_MS, () => supervisor?.process.crashAtEffect(Number.POSITIVE_INFINITY, () => undefined));
+        },
+      };
+    }
+    case 'executor crash':
+      return {
+        lastsMs: 0,
+        begin: () => {
+          host.crashExecutor();
+        },
+      };
+    case 'executor crash at an effect': {
+      const effects = random.int(1, 12);
+      return {
+        lastsMs: ARMED_MS,
+        begin: () => {
+          const executor = host.supervisor?.executor;
+          executor?.main.crashAtEffect(effects, () => {
+            executor.kill('it crashes at an effect');
+          });
+          sim.after(ARMED_MS, () => executor?.main.crashAtEffect(Number.POSITIVE_INFINITY, () => undefined));
+        },
+      };
+    }
+    case 'host crash':
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          host.crashHost();
+          later(durationMs, kind, () => {
+            host.start();
+          });
+        },
+      };
+    case 'supervisor freeze':
+    case 'executor freeze':
+    case 'short freeze of both':
+    case 'long freeze of both': {
+      const lastsMs = kind === 'short freeze of both' ? Math.min(durationMs, random.between(200, 3_000)) : durationMs;
+      return {
+        lastsMs,
+        begin: () => {
+          const { supervisor } = host;
+          const executor = supervisor?.executor;
+          if (kind !== 'executor freeze') supervisor?.process.freeze();
+          if (kind !== 'supervisor freeze') executor?.freeze();
+          host.noteFreezes();
+          later(lastsMs, kind, () => {
+            host.noteFreezes();
+            if (kind !== 'executor freeze') supervisor?.process.thaw();
+            if (kind !== 'supervisor freeze') executor?.thaw();
+            host.noteFreezes();
+          });
+        },
+      };
+    }
+    case 'reset':
+    case 'terminate':
+    case 'cancel':
+      return {
+        lastsMs: 0,
+        begin: async () => {
+          const owner = server.down ? undefined : world.runningOwner();
+          if (owner === undefined) return;
+          if (kind === 'reset') await world.reset(owner);
+          else if (kind === 'terminate') world.terminate(owner);
+          else world.cancel(owner);
+        },
+      };
+  }
+}

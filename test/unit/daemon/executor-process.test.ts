@@ -1,0 +1,76 @@
+/** The executor as a process, as far as its hooks and its end go. The process itself need not get far for that. */
+import { expect, it } from 'vitest';
+import { ExecutorProcess } from '../../../src/daemon/executor-process.js';
+import { isAlive, type ProcessIdentity } from '../../../src/daemon/process-identity.js';
+import { deferred, fakeLog, type LogLine } from '../../support/fake-ports.js';
+
+function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>) {
+  const log: LogLine[] = [];
+  const executor = new ExecutorProcess(
+    '/nowhere',
+    {},
+    {
+      onStart: () => Promise.resolve(),
+      onEnd: () => Promise.resolve(),
+      onCrashLoop: () => undefined,
+      ...hooks,
+    },
+    fakeLog(log),
+  );
+  executor.start();
+  return { executor, log };
+}
+
+it('is killed when its attempts were failed, and not before', async () => {
+  const events: string[] = [];
+  const failing = deferred<undefined>();
+  const ending = deferred<string>();
+  const started = deferred<ProcessIdentity>();
+  const { executor } = start({
+    onStart: async (process) => started.resolve(process),
+    onEnd: async (incarnation) => {
+      ending.resolve(incarnation);
+      await failing.promise;
+      events.push('failed');
+    },
+  });
+  const identity = await started.promise;
+  const incarnation = executor.incarnation();
+  const killed = executor.kill('a test').then(() => events.push('killed'));
+  expect(await ending.promise).toBe(incarnation);
+  expect(isAlive(identity)).toBe(false);
+  expect(executor.incarnation()).not.toBe(incarnation);
+  expect(events).toEqual([]);
+  failing.resolve(undefined);
+  await killed;
+  expect(events).toEqual(['failed', 'killed']);
+  await executor.stop(0);
+});
+
+it('does not run where its start can not be recorded, and its end is told all the same', async () => {
+  const ending = deferred<ProcessIdentity>();
+  let identity: ProcessIdentity | undefined;
+  const { executor, log } = start({
+    onStart: (process) => {
+      identity = process;
+      return Promise.reject(new Error('ENOSPC'));
+    },
+    onEnd: () => {
+      ending.resolve(identity!);
+      return Promise.reject(new Error('ENOSPC again'));
+    },
+  });
+  expect(isAlive(await ending.promise)).toBe(false);
+  await executor.stop(0);
+  expect(log.filter(({ fields }) => fields.event === 'executor-hook-failed')).toMatchObject([
+    { fields: { what: 'start', reason: 'ENOSPC' } },
+    { fields: { what: 'end', reason: 'ENOSPC again' } },
+  ]);
+});
+
+it('has nothing to kill once it has stopped', async () => {
+  const { executor } = start({});
+  await executor.stop(0);
+  await executor.kill('a test');
+  expect(executor.pid()).toBeNull();
+});

@@ -1,0 +1,162 @@
+/** The fence as arithmetic: when attempts must have ended, and when one may start. */
+import { describe, expect, it } from 'vitest';
+import { Fence, type FencedSession } from '../../../src/daemon/fence.js';
+
+const PRESENCE_TTL_MS = 6_000;
+const SESSION: FencedSession = { key: 's.run', leaseTtlMs: 60_000, recoveryWindowMs: 5_000 };
+
+/** A fence that was told at 0 that the session is held; with presence watched where that is asked for. */
+function fenceOf({ watched = false, session = SESSION } = {}): Fence {
+  const fence = new Fence(PRESENCE_TTL_MS);
+  fence.confirmed(session.key, 0);
+  if (watched) fence.presenceAnswered(0);
+  return fence;
+}
+
+describe('the deadline of a session', () => {
+  it('is a window after its lease while nobody watches presence', () => {
+    const fence = fenceOf();
+    expect(fence.deadlineMs(SESSION)).toBe(65_000);
+    fence.renewed(SESSION, 20_000);
+    expect(fence.deadlineMs(SESSION)).toBe(85_000);
+  });
+
+  it('is a window after presence where that ends before the lease', () => {
+    const fence = fenceOf({ watched: true });
+    expect(fence.deadlineMs(SESSION)).toBe(11_000);
+    fence.presenceAnswered(2_000);
+    expect(fence.deadlineMs(SESSION)).toBe(13_000);
+  });
+
+  it('is a window after the lease where that ends before presence', () => {
+    const short = { ...SESSION, leaseTtlMs: 1_500 };
+    const fence = fenceOf({ watched: true, session: short });
+    expect(fence.deadlineMs(short)).toBe(6_500);
+    fence.presenceAnswered(2_000);
+    expect(fence.deadlineMs(short)).toBe(6_500);
+    fence.renewed(short, 500);
+    expect(fence.deadlineMs(short)).toBe(7_000);
+  });
+
+  it('counts from the latest call that was answered, in whatever order the answers came', () => {
+    const fence = fenceOf({ watched: true });
+    fence.renewed(SESSION, 40_000);
+    fence.renewed(SESSION, 20_000);
+    fence.presenceAnswered(30_000);
+    fence.presenceAnswered(28_000);
+    expect(fence.deadlineMs(SESSION)).toBe(41_000);
+    fence.confirmed(SESSION.key, 35_000);
+    expect(fence.deadlineMs(SESSION)).toBe(46_000);
+  });
+
+  it('is kept for each session by itself', () => {
+    const fence = fenceOf();
+    const other = { ...SESSION, key: 't.run' };
+    fence.confirmed(other.key, 7_000);
+    fence.renewed(other, 20_000);
+    expect([fence.deadlineMs(SESSION), fence.deadlineMs(other)]).toEqual([65_000, 85_000]);
+  });
+
+  it('has passed for a session that was forgotten, and nothing brings it back but a confirmation', () => {
+    const fence = fenceOf({ watched: true });
+    fence.forget(SESSION.key);
+    fence.renewed(SESSION, 1_000);
+    fence.presenceAnswered(1_000);
+    expect(fence.deadlineMs(SESSION)).toBe(Number.NEGATIVE_INFINITY);
+    expect(fence.mayStart(SESSION, 1_000)).toBe('no');
+    fence.confirmed(SESSION.key, 2_000);
+    expect(fence.mayStart(SESSION, 2_000)).toBe('yes');
+  });
+});
+
+describe('attempts end before the deadline', () => {
+  it.each([
+    // Window, and how long before the deadline they are cancelled and killed.
+    [60_000, 3_000, 1_000],
+    [5_000, 3_000, 1_000],
+    [4_000, 2_400, 800],
+    [1_000, 600, 200],
+  ])('with a window of %d ms by %d and %d ms', (recoveryWindowMs, cancelMs, killMs) => {
+    const session = { ...SESSION, recoveryWindowMs };
+    const fence = fenceOf({ session });
+    const deadlineMs = fence.deadlineMs(session);
+    expect(deadlineMs - fence.cancelAtMs(session)).toBe(cancelMs);
+    expect(deadlineMs - fence.killAtMs(session)).toBe(killMs);
+    // Not before the lease itself is over, or every renewal that is late would end what runs.
+    expect(fence.cancelAtMs(session)).toBeGreaterThan(session.leaseTtlMs);
+  });
+});
+
+describe('an attempt may start', () => {
+  it('while something was heard within three quarters of the shorter TTL, and after that asks first', () => {
+    const fence = fenceOf();
+    expect(fence.mayStart(SESSION, 45_000)).toBe('yes');
+    expect(fence.mayStart(SESSION, 45_001)).toBe('ask-first');
+    fence.presenceAnswered(50_000);
+    expect(fence.mayStart(SESSION, 54_500)).toBe('yes');
+    expect(fence.mayStart(SESSION, 54_501)).toBe('ask-first');
+    fence.renewed(SESSION, 54_000);
+    expect(fence.mayStart(SESSION, 54_501)).toBe('yes');
+  });
+
+  it('asks first from the moment at which attempts are cancelled', () => {
+    const short = { ...SESSION, leaseTtlMs: 1_500, recoveryWindowMs: 1_000 };
+    const fence = fenceOf({ watched: true, session: short });
+    // Presence is answered all the while; the lease is not.
+    fence.presenceAnswered(1_899);
+    expect(fence.mayStart(short, 1_899)).toBe('yes');
+    fence.presenceAnswered(1_900);
+    expect(fence.mayStart(short, 1_900)).toBe('ask-first');
+  });
+});
+
+describe('a suspicion', () => {
+  it('comes with the end of presence, and no answer to presence lifts it or moves the deadline', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceAnswered(1_000);
+    fence.presenceGone(8_000);
+    expect(fence.mayStart(SESSION, 8_000)).toBe('no');
+    fence.presenceAnswered(9_000);
+    expect(fence.mayStart(SESSION, 9_000)).toBe('no');
+    expect(fence.deadlineMs(SESSION)).toBe(12_000);
+  });
+
+  it('is lifted by the confirmation that the owner got', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceGone(8_000);
+    fence.confirmed(SESSION.key, 9_000);
+    expect(fence.mayStart(SESSION, 9_000)).toBe('yes');
+    expect(fence.deadlineMs(SESSION)).toBe(20_000);
+  });
+
+  it('is lifted by a renewal only once owners have asked or given up', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceGone(8_000);
+    // The window, and 3 s in which an owner may still be about to give up.
+    fence.renewed(SESSION, 16_000);
+    expect(fence.mayStart(SESSION, 16_000)).toBe('no');
+    expect(fence.deadlineMs(SESSION)).toBe(11_000);
+    fence.renewed(SESSION, 16_001);
+    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
+    expect(fence.deadlineMs(SESSION)).toBe(27_001);
+  });
+
+  it('that comes again counts from the first until it is lifted', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceGone(8_000);
+    fence.presenceGone(15_000);
+    fence.renewed(SESSION, 16_001);
+    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
+    fence.presenceGone(17_000);
+    fence.renewed(SESSION, 18_000);
+    expect(fence.mayStart(SESSION, 18_000)).toBe('no');
+  });
+
+  it('does not touch a session that is held since', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceGone(8_000);
+    fence.confirmed('t.run', 9_000);
+    expect(fence.mayStart({ ...SESSION, key: 't.run' }, 9_000)).toBe('yes');
+    expect(fence.mayStart(SESSION, 9_000)).toBe('no');
+  });
+});
