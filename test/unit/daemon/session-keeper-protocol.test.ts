@@ -47,11 +47,12 @@ function watch(promise: Promise<unknown>): { outcome: unknown } {
 }
 
 describe('a confirmation', () => {
-  it('is given while the session is held, and asks nobody', async () => {
+  it('is given while the session is held, by the token of the question', async () => {
     const worker = await holding();
     worker.temporal.calls.splice(0);
-    await worker.keeper.confirm(confirmTask('s'));
-    expect(worker.temporal.calls).toEqual([]);
+    const task = confirmTask('s');
+    await worker.keeper.confirm(task);
+    expect(worker.temporal.calls).toEqual([{ method: 'answerConfirm', args: [task.leaseToken] }]);
     expect(worker.table.session(KEY)).toMatchObject({ state: 'held', epoch: 1 });
   });
 
@@ -494,13 +495,16 @@ describe('the fence', () => {
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
   });
 
-  it('lets no attempt start after a restart before one answer', async () => {
+  it('lets no attempt start after a restart before the fleet says that it was not missed', async () => {
     const before = await holding();
     const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
     worker.temporal.unavailable = true;
     await worker.keeper.resume();
     await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
     worker.temporal.unavailable = false;
+    await worker.run(2_000);
+    await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
+    worker.keeper.notMissed(worker.clock.monotonicMs());
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
   });
 });
@@ -600,11 +604,13 @@ describe('a result', () => {
     await Promise.all(ticks);
   });
 
-  it('that was at risk outlasts its report, since the server may hand the activity out later', async () => {
+  it('that was at risk outlasts its report, since the server may hand the activity out as long as the session lives', async () => {
     const worker = await withResult(true);
     await worker.run(120_000, 1_000);
     expect(await worker.keeper.beginAttempt(pinnedAttempt('s', { attempt: 2 }))).toMatchObject({ result });
     await worker.run(600_000, 1_000);
+    expect(worker.table.results()).toHaveLength(1);
+    await worker.keeper.release(releaseOf('s'));
     expect(worker.table.results()).toEqual([]);
   });
 
@@ -613,6 +619,7 @@ describe('a result', () => {
     const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
     await worker.keeper.resume();
     expect(worker.temporal.callsOf('completeAttempt')).toEqual([[attempt.taskToken, result]]);
+    worker.keeper.notMissed(worker.clock.monotonicMs());
     expect(await worker.keeper.beginAttempt(pinnedAttempt('s', { attempt: 2 }))).toMatchObject({ result });
   });
 

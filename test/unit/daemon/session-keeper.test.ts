@@ -79,8 +79,6 @@ describe('a grant', () => {
         grantId: 'grant-1',
         worker: 'w',
         queue: 'atlas-w.i',
-        controlQueue: 'atlas-w.i:control',
-        incarnation: 'life-1',
         presenceTtlMs: 6_000,
       },
     ]);
@@ -164,12 +162,13 @@ describe('a grant', () => {
   it('is undone when its owner has closed', async () => {
     const worker = new FakeWorker();
     worker.temporal.answer('signalGrant', 'gone');
+    worker.temporal.answer('describeOwner', 'closed');
     await worker.keeper.acquire(leaseTask('s'));
     expect(worker.table.sessionCount).toBe(0);
     expect(worker.scratch.directories.size).toBe(0);
     await worker.run(60_000);
     // Nobody is there who would want the lease to end.
-    expect(worker.temporal.calls.map(({ method }) => method)).toEqual(['heartbeat', 'signalGrant']);
+    expect(worker.temporal.calls.map(({ method }) => method)).toEqual(['heartbeat', 'signalGrant', 'describeOwner']);
   });
 
   it('keeps its slot when the answer to the signal is unclear, and is signalled again with the renewals', async () => {
@@ -208,7 +207,7 @@ describe('a grant', () => {
     worker.ledger.fault = () => cause;
     await expect(worker.keeper.acquire(leaseTask('s'))).rejects.toMatchObject({ code: 'NoFreeSlot', cause });
     expect(worker.table.sessionCount).toBe(0);
-    expect(worker.temporal.calls).toEqual([]);
+    expect(worker.temporal.callsOf('signalGrant')).toEqual([]);
     worker.ledger.fault = undefined;
     await worker.keeper.acquire(leaseTask('t'));
     expect(worker.table.sessionCount).toBe(1);

@@ -14,7 +14,6 @@ const GRANT: Grant = {
   grantId: 'g',
   worker: 'w',
   queue: 'q',
-  incarnation: 'i',
   presenceTtlMs: 6_000,
 };
 

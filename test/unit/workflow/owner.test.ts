@@ -203,7 +203,6 @@ function grantOf(grantId: string, changes: Partial<Grant> = {}): Grant {
     grantId,
     worker: 'w',
     queue: 'queue-w',
-    incarnation: 'life-1',
     presenceTtlMs: PRESENCE_TTL_MS,
     ...changes,
   };
