@@ -28,7 +28,7 @@ export interface SessionContract {
 export type LeaseEnd =
   /** The worker was silent for the lease TTL. */
   | { readonly kind: 'silent'; readonly message: string; readonly cause: Error }
-  /** The lease was not taken in time: nobody polls the queue. */
+  /** The lease was not taken in time: nobody polls the queue, or the worker that took it had no room. */
   | { readonly kind: 'not-taken'; readonly message: string; readonly cause: Error }
   /** The session reached its maximum duration, or was idle for too long. */
   | { readonly kind: 'expired'; readonly message: string; readonly cause: Error }
@@ -47,7 +47,15 @@ export interface Lease {
 }
 
 export type LeaseSpec =
-  | { readonly kind: 'acquire'; readonly session: string; readonly epoch: number }
+  | {
+      readonly kind: 'acquire';
+      readonly session: string;
+      readonly epoch: number;
+      /**
+       * How long a worker may take to take it, which is tried once; null to have the server try it until it is cancelled.
+       */
+      readonly scheduleToStartMs: number | null;
+    }
   | {
       readonly kind: 'adopt';
       readonly epoch: number;
@@ -125,7 +133,7 @@ export async function ownSession<T>(
   try {
     let adopted = handle === undefined ? undefined : await owner.takeOver(handle);
     for (let attempt = adopted?.attempt ?? (handle === undefined ? 1 : handle.attempt + 1); ; attempt += 1) {
-      const held = adopted?.held ?? (await owner.acquire());
+      const held = adopted?.held ?? (await owner.acquire(attempt > 1));
       adopted = undefined;
       const outcome = await owner.run(held, attempt, runBody);
       if (outcome.kind === 'returned') return outcome.value;
@@ -145,6 +153,17 @@ export async function ownSession<T>(
   }
 }
 
+/**
+ * How long the owner waits before it asks for a second lease beside the first, where the poll of a worker that died may
+ * have taken the first with it; twice as long before the third.
+ */
+const SECOND_LEASE_AFTER_MS = 5_000;
+const MAX_LEASES_AT_ONCE = 3;
+/** Between leases that ended before their grant. */
+const NEXT_LEASE_AFTER_MS = 1_000;
+/** The first lease is awaited without a timer where the acquire timeout is at least so many lease TTLs. */
+const TRIED_ONCE_FROM_TTLS = 3;
+
 /** Acquires, watches and releases the leases of one session. */
 class Owner {
   constructor(
@@ -153,41 +172,24 @@ class Owner {
     readonly id: string,
   ) {}
 
-  /** Waits for a worker. Throws `AcquireTimeout`, or the cancellation of the owner. */
-  async acquire(): Promise<HeldSession> {
+  /**
+   * Waits for a worker. Throws `AcquireTimeout`, or the cancellation of the owner.
+   *
+   * `wary`: a worker has died, whose open poll may swallow a lease until the lease TTL.
+   */
+  async acquire(wary: boolean): Promise<HeldSession> {
     const { runtime, contract } = this;
-    const deadlineMs = runtime.now() + contract.acquireTimeoutMs;
-    for (;;) {
-      const lease = runtime.scheduleLease({ kind: 'acquire', session: this.id, epoch: runtime.nextEpoch() }, contract);
-      let granted: Grant | undefined;
-      runtime.listen(this.id, {
-        granted: (grant) => {
-          if (grant.epoch !== lease.epoch || granted !== undefined) return granted?.grantId === grant.grantId;
-          granted = grant;
-          return true;
-        },
-        suspected: () => undefined,
-        asked: (grant) => grant.grantId === granted?.grantId,
-      });
-      try {
-        // The acquire timeout is a timer of the workflow, not a timeout of the activity: schedule-to-start begins anew
-        // at every retry of the server.
-        const inTime = await runtime.until(
-          () => granted !== undefined || lease.end() !== undefined,
-          Math.max(1, deadlineMs - runtime.now()),
-        );
-        if (granted !== undefined) return this.hold(lease, granted, runtime.now() + contract.maxDurationMs);
-        if (!inTime) throw this.acquireTimeout();
-      } catch (error) {
-        // Timed out or cancelled. A grant that is on its way finds nobody who takes it and is released.
-        runtime.stopListening(this.id);
-        lease.cancel();
-        if (granted !== undefined) await runtime.release(granted);
-        throw error;
-      }
-      // The lease ended before its grant: nothing was lost, another worker is asked.
-      const end = lease.end();
-      if (end?.kind === 'refused') throw end.cause;
+    const acquisition = new Acquisition(runtime, contract, this.id);
+    runtime.listen(this.id, acquisition);
+    try {
+      const { lease, grant } = await acquisition.outcome(wary);
+      return this.hold(lease, grant, runtime.now() + contract.maxDurationMs);
+    } catch (error) {
+      // Timed out, refused or cancelled. A grant that is on its way finds nobody who takes it and is released.
+      runtime.stopListening(this.id);
+      acquisition.cancelLeases();
+      if (acquisition.grant !== undefined) await runtime.release(acquisition.grant);
+      throw error;
     }
   }
 
@@ -286,6 +288,96 @@ class Owner {
         Math.max(held.contract.leaseTtlMs, held.grant.presenceTtlMs) + held.contract.recoveryWindowMs,
       );
     }
+  }
+}
+
+/** The leases of a session that is not granted yet. */
+class Acquisition implements OwnerInbox {
+  grant: Grant | undefined;
+  private leases: Lease[] = [];
+
+  constructor(
+    private readonly runtime: OwnerRuntime,
+    private readonly contract: SessionContract,
+    private readonly session: string,
+  ) {}
+
+  async outcome(wary: boolean): Promise<{ lease: Lease; grant: Grant }> {
+    const { runtime, contract } = this;
+    const deadlineMs = runtime.now() + contract.acquireTimeoutMs;
+    let careful = wary;
+    if (!wary && contract.acquireTimeoutMs >= TRIED_ONCE_FROM_TTLS * contract.leaseTtlMs) {
+      // With room in the fleet this is all. Bounded by the timeouts of the activity, which do not begin anew as long as
+      // it is tried once; a timer would be two events more in every history.
+      this.schedule(contract.leaseTtlMs);
+      await runtime.until(() => this.isDecided(), Number.POSITIVE_INFINITY);
+      careful = this.dropEnded();
+    }
+    let nextLeaseMs = runtime.now();
+    let pauseMs = SECOND_LEASE_AFTER_MS;
+    while (this.grant === undefined) {
+      // The acquire timeout is a timer of the workflow, not a timeout of the activity: schedule-to-start begins anew at
+      // every retry of the server.
+      const nowMs = runtime.now();
+      if (nowMs >= deadlineMs) throw this.acquireTimeout();
+      const mayAsk = this.leases.length === 0 || (careful && this.leases.length < MAX_LEASES_AT_ONCE);
+      if (mayAsk && nowMs >= nextLeaseMs) {
+        this.schedule(null);
+        nextLeaseMs = nowMs + pauseMs;
+        pauseMs *= 2;
+        continue;
+      }
+      await runtime.until(
+        () => this.isDecided(),
+        Math.max(1, Math.min(deadlineMs, mayAsk ? nextLeaseMs : deadlineMs) - nowMs),
+      );
+      const openCount = this.leases.length;
+      const silent = this.dropEnded();
+      careful ||= silent;
+      // Nothing was lost: another worker is asked, soon where this one had an answer.
+      if (openCount > 0 && this.leases.length === 0) nextLeaseMs = runtime.now() + (silent ? 0 : NEXT_LEASE_AFTER_MS);
+    }
+    const { grant } = this;
+    const lease = this.leases.find(({ epoch }) => epoch === grant.epoch)!;
+    for (const other of this.leases) if (other !== lease) other.cancel();
+    return { lease, grant };
+  }
+
+  cancelLeases(): void {
+    for (const lease of this.leases) lease.cancel();
+  }
+
+  granted(grant: Grant): boolean {
+    if (this.grant === undefined && this.leases.some(({ epoch }) => epoch === grant.epoch)) this.grant = grant;
+    return this.grant?.grantId === grant.grantId;
+  }
+
+  suspected(): void {
+    // Nothing is held yet.
+  }
+
+  asked(grant: Grant): boolean {
+    return grant.grantId === this.grant?.grantId;
+  }
+
+  private schedule(scheduleToStartMs: number | null): void {
+    const { runtime, contract, session } = this;
+    const epoch = runtime.nextEpoch();
+    this.leases.push(runtime.scheduleLease({ kind: 'acquire', session, epoch, scheduleToStartMs }, contract));
+  }
+
+  /** Whether there is a grant, or a lease has ended before its grant. */
+  private isDecided(): boolean {
+    return this.grant !== undefined || this.leases.some((lease) => lease.end() !== undefined);
+  }
+
+  /** Forgets the leases that have ended without a grant. Returns whether a worker that took one has fallen silent. */
+  private dropEnded(): boolean {
+    if (this.grant !== undefined) return false;
+    const ends = this.leases.map((lease) => lease.end());
+    this.leases = this.leases.filter((lease) => lease.end() === undefined);
+    for (const end of ends) if (end?.kind === 'refused') throw end.cause;
+    return ends.some((end) => end?.kind === 'silent');
   }
 
   private acquireTimeout(): Error {

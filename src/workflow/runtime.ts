@@ -90,13 +90,8 @@ export const workflowRuntime: OwnerRuntime = {
   scheduleLease,
   confirm,
   release,
-  until: (done, timeoutMs) => condition(done, timeoutMs),
-  untilEvenIfCancelled: (done, timeoutMs) =>
-    CancellationScope.nonCancellable(async () => {
-      if (Number.isFinite(timeoutMs)) return await condition(done, timeoutMs);
-      await condition(done);
-      return true;
-    }),
+  until,
+  untilEvenIfCancelled: (done, timeoutMs) => CancellationScope.nonCancellable(() => until(done, timeoutMs)),
   listen(session, inbox) {
     inboxes.set(session, inbox);
     listenForSignals();
@@ -109,6 +104,12 @@ export const workflowRuntime: OwnerRuntime = {
     log[level](message, { ...fields });
   },
 };
+
+async function until(done: () => boolean, timeoutMs: number): Promise<boolean> {
+  if (Number.isFinite(timeoutMs)) return condition(done, timeoutMs);
+  await condition(done);
+  return true;
+}
 
 function scheduleLease(spec: LeaseSpec, contract: SessionContract): Lease {
   let end: LeaseEnd | undefined;
@@ -150,7 +151,9 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
       taskQueue: acquireQueue(contract.fleet, contract.capabilities),
       activityId: sessionActivityId({ session: spec.session, epoch: spec.epoch, step: 'lease' }),
       startToCloseTimeout: contract.maxDurationMs + EXPIRY_BACKSTOP_MS,
-      retry: { ...ACQUIRE_RETRY, nonRetryableErrorTypes },
+      ...(spec.scheduleToStartMs === null
+        ? { retry: { ...ACQUIRE_RETRY, nonRetryableErrorTypes } }
+        : { retry: { maximumAttempts: 1 }, scheduleToStartTimeout: spec.scheduleToStartMs }),
     });
     return acquire[LEASE_ACTIVITY](request);
   }
@@ -175,7 +178,7 @@ function leaseEnd(error: unknown): LeaseEnd {
       case 'HEARTBEAT':
         return { kind: 'silent', message: 'The worker was silent for the lease TTL.', cause: failure };
       case 'SCHEDULE_TO_START':
-        return { kind: 'not-taken', message: 'The worker did not answer within the recovery window.', cause: failure };
+        return { kind: 'not-taken', message: 'The worker did not answer in time.', cause: failure };
       default:
         return { kind: 'expired', message: 'It reached its maximum duration.', cause: failure };
     }
@@ -189,7 +192,10 @@ function leaseEnd(error: unknown): LeaseEnd {
     case 'SessionExpired':
       return { kind: 'expired', message: cause.message, cause: failure };
     default:
-      return { kind: 'refused', message: cause.message, cause };
+      // What the server would retry surfaces only where it was told to try once.
+      return cause.nonRetryable === true
+        ? { kind: 'refused', message: cause.message, cause }
+        : { kind: 'not-taken', message: cause.message, cause: failure };
   }
 }
 

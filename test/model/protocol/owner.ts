@@ -332,7 +332,9 @@ export class OwnerExecution {
             },
             heartbeatMs: contract.leaseTtlMs,
             startToCloseMs: contract.maxDurationMs + EXPIRY_BACKSTOP_MS,
-            retry: { ...ACQUIRE_RETRY, ...retry },
+            ...(spec.scheduleToStartMs === null
+              ? { retry: { ...ACQUIRE_RETRY, ...retry } }
+              : { retry: { ...ACQUIRE_RETRY, attempts: 1 }, scheduleToStartMs: spec.scheduleToStartMs }),
           };
         } else {
           const { session, grantId, queue } = spec.grant;
@@ -595,12 +597,13 @@ function leaseEnd(end: ActivityEnd): LeaseEnd {
       if (end.timeout === 'HEARTBEAT')
         return { kind: 'silent', message: 'The worker was silent for the lease TTL.', cause };
       if (end.timeout === 'SCHEDULE_TO_START')
-        return { kind: 'not-taken', message: 'The worker did not answer within the recovery window.', cause };
+        return { kind: 'not-taken', message: 'The worker did not answer in time.', cause };
       return { kind: 'expired', message: 'It reached its maximum duration.', cause };
     case 'failed': {
-      const { type, message } = end.failure;
+      const { type, message, nonRetryable } = end.failure;
       if (type === 'SessionLost') return { kind: 'given-up', message, cause };
       if (type === 'SessionExpired') return { kind: 'expired', message, cause };
+      if (!nonRetryable) return { kind: 'not-taken', message, cause };
       return { kind: 'refused', message, cause: new OwnerFailure(type as ErrorCode, message) };
     }
   }

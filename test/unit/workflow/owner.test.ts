@@ -136,6 +136,10 @@ class FakeRuntime implements OwnerRuntime {
     });
   }
 
+  get timerCount(): number {
+    return [...this.waiters].filter(({ atMs }) => Number.isFinite(atMs)).length;
+  }
+
   /** How many conditions are waited for without end or with one; a session that is over leaves none. */
   get waiterCount(): number {
     return this.waiters.size;
@@ -319,12 +323,61 @@ describe('an acquisition', () => {
   it.each(['silent', 'given-up'] as const)('whose lease is %s before its grant asks another worker', async (kind) => {
     const owner = own({ acquireTimeoutMs: 5_000 });
     const { runtime, bodies } = owner;
-    await runtime.advance(3_000);
+    await runtime.advance(2_000);
     await runtime.endLease(kind);
+    // Not at once where the worker had an answer: it would have the same one again.
+    if (kind === 'given-up') expect(runtime.journal).toEqual(['acquire 1']);
+    await runtime.advance(1_000);
     expect(runtime.journal).toEqual(['acquire 1', 'acquire 2']);
     expect(await runtime.grant('late', { epoch: 1 })).toBe(false);
     expect(await runtime.grant('g2')).toBe(true);
     expect(bodies).toMatchObject([{ attempt: 1, held: { grant: { grantId: 'g2' } } }]);
+    await endsWell(owner);
+  });
+
+  it('is tried once without a timer where there is time, and then for as long as it takes', async () => {
+    const owner = own({ acquireTimeoutMs: 600_000, leaseTtlMs: 60_000 });
+    const { runtime, result } = owner;
+    await runtime.turn();
+    expect(runtime.leases.map(({ spec }) => spec)).toMatchObject([{ scheduleToStartMs: 60_000 }]);
+    expect(runtime.timerCount).toBe(0);
+    await runtime.advance(60_000);
+    await runtime.endLease('not-taken');
+    expect(runtime.leases.map(({ spec }) => spec)).toMatchObject([{}, { scheduleToStartMs: null }]);
+    await runtime.advance(539_999);
+    expect(result.outcome).toBe('pending');
+    await runtime.advance(1);
+    expect(result.outcome).toMatchObject({ code: 'AcquireTimeout' });
+    // A fleet that is full costs no lease beside the one that waits in the queue.
+    expect(runtime.journal).toEqual(['acquire 1', 'acquire 2', 'cancel 2']);
+  });
+
+  it('has a timer from the start where a lease that falls silent would outlast it', async () => {
+    const { runtime } = own({ acquireTimeoutMs: 179_999, leaseTtlMs: 60_000 });
+    await runtime.turn();
+    expect(runtime.leases.map(({ spec }) => spec)).toMatchObject([{ scheduleToStartMs: null }]);
+    expect(runtime.timerCount).toBe(1);
+  });
+
+  it('after a loss asks for further leases beside the first, which a dead worker may have taken', async () => {
+    const owner = own();
+    const { runtime, bodies } = owner;
+    await runtime.turn();
+    await runtime.grant('g1');
+    await runtime.endLease('given-up');
+    await runtime.advance(4_999);
+    expect(runtime.journal).toEqual(['acquire 1', 'cancel 1', 'acquire 2']);
+    await runtime.advance(1);
+    expect(runtime.journal.at(-1)).toBe('acquire 3');
+    await runtime.advance(10_000);
+    expect(runtime.journal.at(-1)).toBe('acquire 4');
+    await runtime.advance(60_000);
+    expect(runtime.journal.at(-1)).toBe('acquire 4');
+    // Any of them may be granted; the others are given back, also those that are granted later.
+    expect(await runtime.grant('g3', { epoch: 3 })).toBe(true);
+    expect(runtime.journal.slice(-2)).toEqual(['cancel 2', 'cancel 4']);
+    expect(await runtime.grant('g2', { epoch: 2 })).toBe(false);
+    expect(bodies).toMatchObject([{ attempt: 1 }, { attempt: 2, held: { grant: { grantId: 'g3' } } }]);
     await endsWell(owner);
   });
 
