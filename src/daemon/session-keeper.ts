@@ -198,11 +198,12 @@ export class SessionKeeper {
     this.fence.confirmed(key, ports.clock.monotonicMs());
     try {
       const sentAtMs = ports.clock.monotonicMs();
+      // All three before the owner hears of it, side by side: none of them promises anything to anybody.
       const [, answer] = await Promise.all([
         ports.ledger.append({ type: 'session', entry }, { durable: true }),
-        // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on. It
-        // promises the owner nothing, so it need not wait for the disk.
+        // Tells a wanted attempt from an abandoned one, whose poll answer was lost and whose lease has moved on.
         ports.temporal.heartbeat(entry.leaseToken),
+        this.makeScratch(entry),
       ]);
       if (!this.holdsLease(entry)) return;
       if (answer !== 'renewed') {
@@ -214,7 +215,7 @@ export class SessionKeeper {
         return;
       }
       this.heardOf(entry, sentAtMs);
-      await this.prepare(entry);
+      this.scheduleRenewal(entry);
     } catch (error) {
       throw await this.failedGrant(entry, error);
     }
@@ -257,9 +258,7 @@ export class SessionKeeper {
     await this.announce(entry.key);
   }
 
-  /** Scratch space and renewal of a session, unless it has ended or its lease has moved on meanwhile. */
-  private async prepare(entry: SessionEntry): Promise<void> {
-    const { key, epoch, grantedAtMs } = entry;
+  private async makeScratch({ key, epoch, grantedAtMs }: SessionEntry): Promise<void> {
     const making = this.ports.scratch.create(key, { key, epoch, grantedAtMs });
     this.preparing.set(key, making);
     try {
@@ -267,7 +266,6 @@ export class SessionKeeper {
     } finally {
       this.preparing.delete(key);
     }
-    if (this.holdsLease(entry)) this.scheduleRenewal(entry);
   }
 
   /** Whether the session is still held under this lease: it may have ended, or moved on, while an answer was awaited. */

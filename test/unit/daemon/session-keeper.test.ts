@@ -45,7 +45,7 @@ function entry(session: string, changes: Partial<SessionEntry> = {}): SessionEnt
 }
 
 describe('a grant', () => {
-  it('takes slot, ledger with heartbeat, scratch and signal in this order', async () => {
+  it('takes slot, then ledger, heartbeat and scratch side by side, then signals', async () => {
     const worker = new FakeWorker();
     const ledger = deferred<undefined>();
     worker.ledger.append = (
@@ -59,7 +59,7 @@ describe('a grant', () => {
     await settle();
     // The slot is taken before the ledger has answered, and nobody has been told anything.
     expect(worker.table.session(KEY)).toMatchObject({ state: 'granting', epoch: 1, grantId: 'grant-1' });
-    expect(worker.journal).toEqual([`ledger durable granting ${KEY}`, 'heartbeat']);
+    expect(worker.journal).toEqual([`ledger durable granting ${KEY}`, 'heartbeat', `scratch create ${KEY}`]);
     ledger.resolve(undefined);
     await acquired;
     expect(worker.journal).toEqual([
