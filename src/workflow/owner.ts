@@ -70,6 +70,8 @@ export type BodyEnd<T> =
   | { readonly kind: 'returned'; readonly value: T }
   | { readonly kind: 'threw'; readonly error: unknown; readonly continuesAsNew: boolean };
 
+export type Confirmation = 'held' | 'unknown' | 'no-answer';
+
 export interface OwnerRuntime {
   now(): number;
   newSessionId(): string;
@@ -78,11 +80,8 @@ export interface OwnerRuntime {
   /** Makes later epochs higher than this one, which an earlier run used. */
   raiseEpoch(epoch: number): void;
   scheduleLease(spec: LeaseSpec, contract: SessionContract): Lease;
-  /**
-   * Asks the worker whether it still holds the session; the lease lives. `no-answer`: it did not take the question in
-   * time. `taken`: it did, but its answer did not come.
-   */
-  confirm(grant: Grant, timeoutMs: number): Promise<'held' | 'unknown' | 'no-answer' | 'taken'>;
+  /** Asks the worker whether it still holds the session. `no-answer`: the server has got none within about the time. */
+  confirm(grant: Grant, timeoutMs: number): Promise<Confirmation>;
   /** Gives the slot back, also when the owner is cancelled. Resolves to whether the worker answered. */
   release(grant: Grant): Promise<boolean>;
   /** Resolves to true as soon as the condition holds, to false after the time. Throws when the owner is cancelled. */
@@ -507,26 +506,37 @@ export class HeldSession {
   }
 
   private async recover(): Promise<void> {
-    const { runtime, contract, grant } = this;
-    if (this.lease === undefined) return;
-    if (this.lease.end() === undefined) {
-      const answer = await runtime.confirm(grant, contract.recoveryWindowMs);
-      if (this.ended() || answer === 'held') return;
-      if (this.lease.end() === undefined) {
-        // A worker that has taken the question goes on from then, and one that says no has ended the attempts.
-        this.fenceHasFallen = answer !== 'taken';
-        this.loseBy(
-          answer === 'unknown'
-            ? 'The worker no longer holds it.'
-            : `The worker was suspected, and did not answer within ${formatDurationMs(contract.recoveryWindowMs)}.`,
-        );
-        return;
-      }
-    }
-    // The worker has ended it by its own word, which counts, once this suspicion is over.
-    if (this.leaseEndedByWorker()) return;
-    // The lease has timed out: nobody may have noticed the worker's absence before, so its presence may still be fresh.
+    const { contract, grant } = this;
+    if (this.lease === undefined || !(await this.isConfirmed())) return;
+    // What the worker has ended by its own word counts as that, once this suspicion is over.
+    if (this.lease.end() === undefined || this.leaseEndedByWorker()) return;
     await this.adopt(grant.presenceTtlMs + contract.recoveryWindowMs);
+  }
+
+  /**
+   * Asks the worker whether it holds the session, and loses the session when it does not say so in time. A question is
+   * short: one that the open poll of a dead worker takes is asked again, where an adoption would wait for its lease TTL.
+   */
+  private async isConfirmed(): Promise<boolean> {
+    const { runtime, contract, grant } = this;
+    for (;;) {
+      // Where the lease has timed out nobody may have noticed the worker's absence: its presence may still be fresh.
+      const silent = this.lease?.end() !== undefined;
+      const windowMs = contract.recoveryWindowMs + (silent ? grant.presenceTtlMs : 0);
+      const answer = await runtime.confirm(grant, windowMs);
+      if (this.ended()) return false;
+      if (answer === 'held' || this.leaseEndedByWorker()) return true;
+      if (!silent && answer === 'no-answer' && this.lease?.end() !== undefined) continue;
+      // The fence of the worker counts from what the server has last answered, which a question that failed is not; one
+      // that says no has ended the attempts.
+      this.fenceHasFallen = true;
+      this.loseBy(
+        answer === 'unknown'
+          ? 'The worker no longer holds it.'
+          : `The worker was suspected, and did not answer within ${formatDurationMs(windowMs)}.`,
+      );
+      return false;
+    }
   }
 
   /** Makes a new lease on the worker that had the session; loses the session when it can not be had. */
@@ -557,9 +567,12 @@ export class HeldSession {
         return;
       }
       const end = lease.end()!;
-      // The worker took the question and fell silent once more: asked again for as long as it takes it.
-      if (end.kind === 'silent' && tries < MAX_ADOPT_TRIES) continue;
-      // A worker that took the question and fell silent goes on until a window after that.
+      if (end.kind === 'silent' && tries < MAX_ADOPT_TRIES) {
+        // The worker took it and fell silent once more, or its open poll did.
+        if (await this.isConfirmed()) continue;
+        return;
+      }
+      // A worker that took it and fell silent goes on until a window after that.
       this.fenceHasFallen = end.kind === 'not-taken';
       this.loseByEnd(end);
       return;

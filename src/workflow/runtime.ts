@@ -38,7 +38,7 @@ import {
   type Suspicion,
 } from '../contract/session.js';
 import { sessionFailure } from './failures.js';
-import type { Lease, LeaseEnd, LeaseSpec, OwnerInbox, OwnerRuntime, SessionContract } from './owner.js';
+import type { Confirmation, Lease, LeaseEnd, LeaseSpec, OwnerInbox, OwnerRuntime, SessionContract } from './owner.js';
 
 /** Between attempts on a full fleet; short, since a slot may be free at any moment, and no history event is written. */
 const ACQUIRE_RETRY = { initialInterval: 200, backoffCoefficient: 1.5, maximumInterval: 5_000 };
@@ -199,7 +199,7 @@ function leaseEnd(error: unknown): LeaseEnd {
   }
 }
 
-async function confirm(grant: Grant, timeoutMs: number): Promise<'held' | 'unknown' | 'no-answer' | 'taken'> {
+async function confirm(grant: Grant, timeoutMs: number): Promise<Confirmation> {
   questionCount += 1;
   const step = `confirm-${questionCount}`;
   return CancellationScope.nonCancellable(async () => {
@@ -218,8 +218,7 @@ async function confirm(grant: Grant, timeoutMs: number): Promise<'held' | 'unkno
     } catch (error) {
       const cause = error instanceof ActivityFailure ? error.cause : error;
       if (cause instanceof ApplicationFailure && cause.type === 'SessionLost') return 'unknown';
-      // A question that was taken first and then asked again runs into another of the timeouts: see the bounds above.
-      return cause instanceof TimeoutFailure && cause.timeoutType === 'SCHEDULE_TO_START' ? 'no-answer' : 'taken';
+      return 'no-answer';
     }
   });
 }

@@ -387,9 +387,7 @@ export class OwnerExecution {
             ? 'held'
             : end.kind === 'failed' && end.failure.type === 'SessionLost'
               ? 'unknown'
-              : end.kind === 'timed-out' && end.timeout === 'SCHEDULE_TO_START'
-                ? 'no-answer'
-                : 'taken';
+              : 'no-answer';
         this.note(() => `${grant.worker}: ${answer}`);
         return answer;
       },

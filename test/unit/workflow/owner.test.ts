@@ -9,6 +9,7 @@ import {
   type BodyEnd,
   type HeldSession,
   type Lease,
+  type Confirmation,
   type LeaseEnd,
   type LeaseSpec,
   type OwnerInbox,
@@ -47,8 +48,6 @@ interface FakeLease extends Lease {
   ended: LeaseEnd | undefined;
 }
 
-type Confirmation = Awaited<ReturnType<OwnerRuntime['confirm']>>;
-
 interface Waiter {
   readonly done: () => boolean;
   readonly atMs: number;
@@ -62,7 +61,7 @@ class FakeRuntime implements OwnerRuntime {
   readonly leases: FakeLease[] = [];
   readonly journal: string[] = [];
   inbox: OwnerInbox | undefined;
-  /** What a worker answers to the next questions; without one it does not answer until the test says. */
+  /** What a worker answers to the next questions; without one it says that it holds the session. */
   readonly confirmations: (Confirmation | Promise<Confirmation>)[] = [];
   /** Whether a release is answered. */
   releaseAnswers = true;
@@ -101,9 +100,7 @@ class FakeRuntime implements OwnerRuntime {
   }
   async confirm(grant: Grant, timeoutMs: number): Promise<Confirmation> {
     this.journal.push(`confirm ${grant.grantId} ${timeoutMs}`);
-    const answer = this.confirmations.shift();
-    if (answer === undefined) throw new Error('The test has no answer to this question.');
-    return await answer;
+    return await (this.confirmations.shift() ?? 'held');
   }
   async release(grant: Grant): Promise<boolean> {
     this.journal.push(`release ${grant.grantId}`);
@@ -509,26 +506,6 @@ describe('a suspicion', () => {
     await endsWell(owner);
   });
 
-  it('whose question was taken and not answered waits for the fence, which counts from then', async () => {
-    const { runtime } = await held();
-    runtime.confirmations.push('taken');
-    await runtime.suspect();
-    expect(runtime.journal).toEqual(['confirm g1 5000', 'cancel 1']);
-    await runtime.advance(64_999);
-    expect(runtime.journal).toHaveLength(2);
-    await runtime.advance(1);
-    expect(runtime.journal.at(-1)).toBe('acquire 2');
-  });
-
-  it('whose question was taken and not answered waits no longer than the worker needs to end the lease', async () => {
-    const { runtime } = await held();
-    runtime.confirmations.push('taken');
-    await runtime.suspect();
-    await runtime.advance(3_000);
-    await runtime.endLease('given-up', runtime.leases[0]);
-    expect(runtime.journal.at(-1)).toBe('acquire 2');
-  });
-
   it('that the body outlives does not end it', async () => {
     const owner = await held();
     owner.runtime.confirmations.push(new Promise(() => undefined));
@@ -560,7 +537,7 @@ describe('a lease that is silent', () => {
     const { runtime, bodies } = owner;
     await runtime.advance(10_000);
     await runtime.endLease('silent');
-    expect(runtime.journal).toEqual(['adopt 2']);
+    expect(runtime.journal).toEqual(['confirm g1 11000', 'adopt 2']);
     expect(runtime.leases[1]!.spec).toEqual({
       kind: 'adopt',
       epoch: 2,
@@ -573,7 +550,7 @@ describe('a lease that is silent', () => {
     expect(bodies[0]!.held.grant).toMatchObject({ grantId: 'g1', epoch: 2 });
     expect(bodies[0]!.held.handle(1).epoch).toBe(2);
     await endsWell(owner);
-    expect(runtime.journal).toEqual(['adopt 2', 'release g1']);
+    expect(runtime.journal).toEqual(['confirm g1 11000', 'adopt 2', 'release g1']);
   });
 
   it('is watched again after its adoption', async () => {
@@ -581,7 +558,7 @@ describe('a lease that is silent', () => {
     await runtime.endLease('silent');
     await runtime.grant('g1');
     await runtime.endLease('silent');
-    expect(runtime.journal).toEqual(['adopt 2', 'adopt 3']);
+    expect(runtime.journal).toEqual(['confirm g1 11000', 'adopt 2', 'confirm g1 11000', 'adopt 3']);
   });
 
   it('is adopted when the suspicion came first', async () => {
@@ -592,7 +569,7 @@ describe('a lease that is silent', () => {
     await runtime.endLease('silent');
     answer('no-answer');
     await runtime.turn();
-    expect(runtime.journal).toEqual(['confirm g1 5000', 'adopt 2']);
+    expect(runtime.journal).toEqual(['confirm g1 5000', 'confirm g1 11000', 'adopt 2']);
     await runtime.grant('g1');
     expect(bodies[0]!.held.lost()).toBeUndefined();
   });
@@ -610,16 +587,42 @@ describe('a lease that is silent', () => {
 
   it.each([
     // The window has passed with nobody to take it.
-    ['not-taken', ['adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
+    ['not-taken', ['confirm g1 11000', 'adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
     // The worker itself says that nothing is left.
-    ['given-up', ['adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
-    ['refused', ['adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
+    ['given-up', ['confirm g1 11000', 'adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
+    ['refused', ['confirm g1 11000', 'adopt 2', 'cancel 1', 'cancel 2', 'acquire 3']],
   ] as const)('and whose adoption is %s redoes at once', async (kind, journal) => {
     const { runtime, bodies } = await held();
     await runtime.endLease('silent');
     await runtime.endLease(kind);
     expect(runtime.journal).toEqual(journal);
     expect(bodies[0]!.held.lost()).toMatchObject({ code: 'SessionLost', failure: { cause: { message: kind } } });
+  });
+
+  it.each([
+    ['unknown', 'The worker no longer holds it.'],
+    ['no-answer', 'The worker was suspected, and did not answer within 11s.'],
+  ] as const)('and whose worker says %s is not adopted, and is redone at once', async (answer, reason) => {
+    const { runtime, bodies } = await held();
+    runtime.confirmations.push(answer);
+    await runtime.endLease('silent');
+    expect(runtime.journal).toEqual(['confirm g1 11000', 'cancel 1', 'acquire 2']);
+    expect(bodies[0]!.held.lost()?.failure.message).toBe(`The session s on w was lost. ${reason}`);
+  });
+
+  it('and whose adoption falls silent is asked for again before the next one', async () => {
+    const { runtime } = await held();
+    await runtime.endLease('silent');
+    runtime.confirmations.push('no-answer');
+    await runtime.endLease('silent');
+    expect(runtime.journal).toEqual([
+      'confirm g1 11000',
+      'adopt 2',
+      'confirm g1 11000',
+      'cancel 1',
+      'cancel 2',
+      'acquire 3',
+    ]);
   });
 
   it('is adopted again for as long as the worker takes the question, five times; then the fence is waited out', async () => {
@@ -638,7 +641,7 @@ describe('a lease that is silent', () => {
     const { runtime, result } = await held({ maxDurationMs: 20_000 });
     await runtime.advance(20_000);
     await runtime.endLease('silent');
-    expect(runtime.journal).toEqual(['release g1']);
+    expect(runtime.journal).toEqual(['confirm g1 11000', 'release g1']);
     expect(result.outcome).toMatchObject({ code: 'SessionExpired' });
     expect((result.outcome as Error).message).toContain('maximum duration of 20s');
   });
