@@ -1,0 +1,74 @@
+/**
+ * What the tests of the session's promises read: the log that the workflow `writer` leaves on its host, and the server's
+ * history.
+ */
+import { readFile } from 'node:fs/promises';
+import { type Client, type WorkflowHandle, WorkflowFailedError } from '@temporalio/client';
+import { expect } from 'vitest';
+import { findError } from '../../src/contract/errors.js';
+import { eventually, workersOf } from './fixtures.js';
+import { historyOf } from './history.js';
+
+/** A guard against hanging on a busy machine; what is bounded says so itself. */
+export const SLOW = { timeout: 170_000 };
+export const PATIENT_MS = 90_000;
+
+export interface Line {
+  readonly label: string;
+  readonly what: 'begin' | 'tick' | 'end';
+  readonly worker: string;
+  readonly pid: number;
+  readonly session: string;
+  readonly token: number;
+  readonly attempt: number;
+  readonly atMs: number;
+}
+
+export async function linesOf(log: string): Promise<Line[]> {
+  const text = await readFile(log, 'utf8').catch(() => '');
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Line);
+}
+
+export const labelsOf = (lines: readonly Line[], what: Line['what']): string[] =>
+  lines.filter((line) => line.what === what).map(({ label }) => label);
+
+export async function untilLine(log: string, label: string): Promise<Line> {
+  return await eventually(async () => (await linesOf(log)).find((line) => line.label === label), {
+    what: `a line of ${label}`,
+    timeoutMs: PATIENT_MS,
+  });
+}
+
+export async function codeOf(result: Promise<unknown>): Promise<string> {
+  const error: unknown = await result.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  expect(error).toBeInstanceOf(WorkflowFailedError);
+  return findError(error)?.code ?? `not of the catalogue: ${String((error as Error).cause)}`;
+}
+
+export async function untilAllFree(client: Client, fleet: string, timeoutMs = PATIENT_MS): Promise<void> {
+  await eventually(
+    async () => {
+      const workers = await workersOf(client, fleet);
+      return workers.filter(({ state }) => state === 'ready').every(({ sessions }) => sessions === 0);
+    },
+    { what: 'all slots free', timeoutMs },
+  );
+}
+
+export function measured(what: string, ms: number): void {
+  console.log(`measured: ${what}: ${(ms / 1_000).toFixed(1)} s`);
+}
+
+/** When the second grant of a run came, by the server's clock. */
+export async function secondGrantAtMs(client: Client, handle: WorkflowHandle): Promise<number> {
+  const { grants } = await historyOf(client, handle.workflowId);
+  const ids = [...new Set(grants.map(({ grantId }) => grantId))];
+  expect(ids).toHaveLength(2);
+  return grants.find(({ grantId }) => grantId === ids[1])!.atMs;
+}
