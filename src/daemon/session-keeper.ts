@@ -28,7 +28,10 @@ import type { SlotGate } from './slots.js';
 
 /** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
 const RENEWALS_PER_TTL = 3;
-/** How long a task that was polled before a gate closed waits for a slot before it goes back to the server. */
+/**
+ * How long a task that was polled before a gate closed waits for a slot before it goes back to the server; less where its
+ * lease would time out meanwhile.
+ */
 const LOCAL_SLOT_WAIT_MS = 2_000;
 /** After a call without an answer; short, because the lease may be near its end. */
 const RETRY_AFTER_MS = 1_000;
@@ -277,7 +280,8 @@ export class SessionKeeper {
   /** Waits a little for a slot and takes it in memory, where it counts from then on. */
   private async takeSlot(entry: SessionEntry): Promise<void> {
     const abort = new AbortController();
-    const cancelTimer = this.ports.clock.timer(LOCAL_SLOT_WAIT_MS, () => {
+    const waitMs = Math.min(LOCAL_SLOT_WAIT_MS, entry.leaseTtlMs / 2);
+    const cancelTimer = this.ports.clock.timer(waitMs, () => {
       abort.abort();
     });
     try {

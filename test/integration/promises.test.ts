@@ -84,6 +84,8 @@ describe('continue as new', () => {
       },
       { what: 'the second run', timeoutMs: PATIENT_MS },
     );
+    // The list of the worker is a little behind: a slot that is not on it yet is not free.
+    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
     await untilAllFree(client(), fleet);
     const tookMs = Date.now() - first.closedAtMs!;
     measured('continue-as-new without adoption to the free slot', tookMs);

@@ -7,6 +7,7 @@ import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { WorkflowHandle } from '@temporalio/client';
 import { describe, it } from 'vitest';
@@ -113,6 +114,75 @@ describe('sessions', () => {
     const handle = await startWorkflow(client(), fleet, 'failingBody');
     await ended(handle);
     await store('session', 'owner-fails', handle, [worker]);
+  });
+
+  it('adopted after an outage', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet, name: 'a', args: PRESENCE });
+    const other = await startWorker({ fleet, name: 'b', args: [...PRESENCE, '--capabilities', 'x'] });
+    const session = { leaseTtl: '2s', recoveryWindow: '10s' };
+    const directory = await temporaryDirectory();
+    const log = join(directory, 'log');
+    const handle = await startWorkflow(client(), fleet, 'sequence', { session, holdMs: 8_000, log });
+    await eventually(async () => existsSync(log), { what: 'the pinned activity' });
+    const frozen = (await aSession(fleet)) === 'a' ? worker : other;
+    frozen.signal('SIGSTOP');
+    await setTimeout(4_000);
+    frozen.signal('SIGCONT');
+    await handle.result();
+    await store('session', 'adopted', handle, [worker, other], { [directory]: '/srv/test' });
+  });
+
+  it('confirmed after a suspicion', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet, name: 'a', args: PRESENCE });
+    const other = await startWorker({ fleet, name: 'b', args: PRESENCE });
+    const directory = await temporaryDirectory();
+    const log = join(directory, 'log');
+    const session = { recoveryWindow: '20s' };
+    const handle = await startWorkflow(client(), fleet, 'sequence', { session, holdMs: 15_000, log });
+    await eventually(async () => existsSync(log), { what: 'the pinned activity' });
+    const frozen = (await aSession(fleet)) === 'a' ? worker : other;
+    frozen.signal('SIGSTOP');
+    // Frozen too, it may have taken tasks of the workflow that is to suspect it: each comes back after 3 s.
+    await setTimeout(9_000);
+    frozen.signal('SIGCONT');
+    await handle.result();
+    await store('session', 'confirmed', handle, [worker, other], { [directory]: '/srv/test' });
+  });
+
+  it('handed over to the next run', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet });
+    const handle = await startWorkflow(client(), fleet, 'relay', { runs: 2 });
+    await handle.result();
+    const last = await client().workflow.getHandle(handle.workflowId).describe();
+    const runs = [handle.firstExecutionRunId, last.runId].map((runId) =>
+      client().workflow.getHandle(handle.workflowId, runId),
+    );
+    const places = { [join(worker.stateDirectory, 'scratch')]: '/var/lib/atlas/state-1/scratch' };
+    await store('session', 'handed-over-from', runs[0]!, [worker], places);
+    await store('session', 'handed-over-to', runs[1]!, [worker], places);
+  });
+
+  it('expired', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet });
+    const handle = await startWorkflow(client(), fleet, 'idler', { session: { idleTimeout: '1s' } });
+    await ended(handle);
+    await store('session', 'expired', handle, [worker]);
+  });
+
+  it('granted late by a full fleet', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet, args: ['--max-sessions', '1'] });
+    const first = await startWorkflow(client(), fleet, 'holder');
+    await aSession(fleet);
+    const handle = await startWorkflow(client(), fleet, 'sequence', { session: { leaseTtl: '1s' } });
+    await setTimeout(4_000);
+    await first.signal('finish');
+    await handle.result();
+    await store('session', 'granted-late', handle, [worker]);
   });
 
   it('two sessions', async () => {

@@ -51,7 +51,13 @@ describe('a stored history', () => {
     expect(scenarios).toEqual([
       'document file',
       'session acquire-timeout',
+      'session adopted',
       'session cancel-while-holding',
+      'session confirmed',
+      'session expired',
+      'session granted-late',
+      'session handed-over-from',
+      'session handed-over-to',
       'session owner-fails',
       'session plain',
       'session redo',
