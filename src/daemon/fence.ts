@@ -42,12 +42,25 @@ interface Heard {
 
 export class Fence {
   private readonly heard = new Map<string, Heard>();
-  /** Until presence was answered once, nobody watches it. */
-  private presenceIsWatched = false;
+  /** When the last presence that was answered was sent; until there is one, nobody watches it. */
+  private lastPresenceMs = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly presenceTtlMs: number) {}
 
-  /** A session is held from now on, or an owner has got the answer that it is. */
+  private get presenceIsWatched(): boolean {
+    return this.lastPresenceMs !== Number.NEGATIVE_INFINITY;
+  }
+
+  /**
+   * A session is held from now on. That says nothing of presence: one that the server has timed out meanwhile may still
+   * become a suspicion, when the fleet gets to it, and meet an owner that was on its list with an earlier session.
+   */
+  granted(key: string, nowMs: number): void {
+    const presenceMs = this.presenceIsWatched ? this.lastPresenceMs : nowMs;
+    this.heard.set(key, { renewalMs: nowMs, presenceMs, suspectedSinceMs: null, assumed: false });
+  }
+
+  /** An owner has got the answer that its session is held. */
   confirmed(key: string, nowMs: number): void {
     const before = this.heard.get(key);
     this.heard.set(key, {
@@ -102,7 +115,7 @@ export class Fence {
   }
 
   presenceAnswered(sentAtMs: number): void {
-    this.presenceIsWatched = true;
+    this.lastPresenceMs = Math.max(this.lastPresenceMs, sentAtMs);
     for (const heard of this.heard.values()) {
       if (heard.suspectedSinceMs === null) heard.presenceMs = Math.max(heard.presenceMs, sentAtMs);
     }

@@ -195,7 +195,7 @@ export class SessionKeeper {
       state: 'granting',
     };
     await this.takeSlot(entry);
-    this.fence.confirmed(key, ports.clock.monotonicMs());
+    this.fence.granted(key, ports.clock.monotonicMs());
     try {
       const sentAtMs = ports.clock.monotonicMs();
       const [, answer] = await Promise.all([
@@ -237,6 +237,8 @@ export class SessionKeeper {
 
   /** A session is acquired again with a higher epoch after it was lost; what is left of the older one ends first. */
   private async makeWayForEpoch(key: string, task: LeaseTask): Promise<void> {
+    // The table forgets a session a little before its end is over, and what follows would hit the new one.
+    await this.endings.get(key);
     for (let older = this.table.session(key); older !== undefined; older = this.table.session(key)) {
       if (older.epoch > task.request.epoch) {
         throw new AtlasError(
@@ -361,6 +363,10 @@ export class SessionKeeper {
     const { grantId, session, epoch, leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = task.request;
     const known = await this.heldByGrant(grantId, session);
     if (known.epoch > epoch) {
+      // A reset takes an owner back behind a lease it had. Of two runs of a workflow one is open, and that is the one whose
+      // lease can be renewed: the other's attempts must have ended before it is told that the session is lost.
+      if (known.runId !== task.runId && (await ports.temporal.heartbeat(task.leaseToken)) === 'renewed')
+        await this.end(known.key, 'its owner was reset', 'none');
       throw new AtlasError(
         'SessionLost',
         `The lease ${epoch} of session ${known.key} is older than the one held (${known.epoch}).`,

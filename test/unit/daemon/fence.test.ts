@@ -49,6 +49,18 @@ describe('the deadline of a session', () => {
     expect(fence.deadlineMs(SESSION)).toBe(46_000);
   });
 
+  it('is not moved by a grant beyond what presence was last heard', () => {
+    const fence = fenceOf({ watched: true });
+    const other = { ...SESSION, key: 't.run' };
+    fence.granted(other.key, 15_000);
+    // Owners may be told at any moment that presence was missed.
+    expect(fence.deadlineMs(other)).toBe(11_000);
+    expect(fence.mayStart(other, 15_000)).toBe('ask-first');
+    fence.presenceAnswered(15_100);
+    expect(fence.deadlineMs(other)).toBe(26_100);
+    expect(fence.mayStart(other, 15_200)).toBe('yes');
+  });
+
   it('is kept for each session by itself', () => {
     const fence = fenceOf();
     const other = { ...SESSION, key: 't.run' };

@@ -139,6 +139,28 @@ describe('an adoption', () => {
     expect(worker.table.session(KEY)).toMatchObject({ epoch: 3, leaseToken: 'token-s-3', state: 'held' });
   });
 
+  it('by a run that was reset to before the newest lease is refused once the attempts have ended', async () => {
+    const worker = await withoutLease('running');
+    await worker.keeper.adopt(adoptTask('s', { epoch: 3 }));
+    const attempt = pinnedAttempt('s', { epoch: 3 });
+    await worker.keeper.beginAttempt(attempt);
+    const answer = watch(worker.keeper.adopt(adoptTask('s', { epoch: 2, runId: 'reset' })));
+    await settle();
+    expect(answer.outcome).toBe('pending');
+    await worker.keeper.endAttempt(attempt.id);
+    await settle();
+    expect(answer.outcome).toBe('SessionLost');
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
+  it('by a run that has closed changes nothing for the one that came after it', async () => {
+    const worker = await withoutLease('continued');
+    await worker.keeper.adopt(adoptTask('s', { epoch: 3, runId: 'next' }));
+    worker.temporal.answer('heartbeat', 'not-found');
+    await expect(worker.keeper.adopt(adoptTask('s', { epoch: 2 }))).rejects.toMatchObject({ code: 'SessionLost' });
+    expect(worker.table.session(KEY)).toMatchObject({ epoch: 3, runId: 'next', state: 'held' });
+  });
+
   it('that the server hands out again goes on under the new token', async () => {
     const worker = await withoutLease('running');
     await worker.keeper.adopt(adoptTask('s', { token: 'first' }));
