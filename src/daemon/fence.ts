@@ -19,8 +19,8 @@ const CANCEL_BEFORE_MS = 3_000;
 const KILL_BEFORE_MS = 1_000;
 const CANCEL_WINDOW_SHARE = 0.6;
 const KILL_WINDOW_SHARE = 0.2;
-/** How long after its window an owner may still be about to give a session up: it asks, and waits for the answer. */
-const OWNER_SLACK_MS = 3_000;
+/** An owner that was told of a suspicion has asked by then; any other has to be asked for its word. */
+const OWNER_ASKS_WITHIN_MS = 3_000;
 
 export type MayStart =
   | 'yes'
@@ -103,15 +103,15 @@ export class Fence {
     const heard = this.heard.get(session.key);
     if (heard === undefined) return;
     heard.renewalMs = Math.max(heard.renewalMs, sentAtMs);
-    // Whoever suspected this worker has asked or given up by now, and a session that was given up is not renewed.
-    if (
-      heard.suspectedSinceMs !== null &&
-      sentAtMs > heard.suspectedSinceMs + session.recoveryWindowMs + OWNER_SLACK_MS
-    ) {
-      heard.suspectedSinceMs = null;
-      heard.assumed = false;
-      heard.presenceMs = sentAtMs;
-    }
+  }
+
+  /**
+   * Whether attempts wait for the word of the owner, and it does not seem to come by itself: it may never have been told,
+   * and how long one that was told may take to decide nobody knows.
+   */
+  needsWord(key: string, nowMs: number): boolean {
+    const since = this.heard.get(key)?.suspectedSinceMs ?? null;
+    return since !== null && nowMs - since >= OWNER_ASKS_WITHIN_MS;
   }
 
   presenceAnswered(sentAtMs: number): void {

@@ -120,6 +120,8 @@ export class SessionKeeper {
   private readonly limbo = new Map<string, Limbo>();
   private readonly expiries = new Map<string, number>();
   private readonly fence: Fence;
+  /** When the owner of a session that is suspected is asked for its word again. */
+  private readonly nextWordMs = new Map<string, number>();
   /** Sessions whose attempts were cancelled for the fence, so that it is done once. */
   private readonly fenced = new Set<string>();
   /** When a pinned activity last ran, by session. */
@@ -505,6 +507,20 @@ export class SessionKeeper {
     }
   }
 
+  /** Attempts wait for the owner's word whether it still counts on the session; has it ask. */
+  private async askForWord(entry: SessionEntry): Promise<void> {
+    this.nextWordMs.set(entry.key, this.ports.clock.monotonicMs() + ASK_EVERY_MS);
+    try {
+      const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
+      if (answer === 'gone' && this.holdsLease(entry)) await this.askAfterOwner(entry);
+    } catch (error) {
+      this.ports.log.debug(
+        { event: 'ask-unanswered', ...named(entry), reason: messageOf(error) },
+        'The question to an owner was not answered',
+      );
+    }
+  }
+
   // ---- Renewal ----
 
   /**
@@ -521,8 +537,15 @@ export class SessionKeeper {
       const renewal = this.renewals.get(entry.key);
       if (overdue !== undefined) jobs.push(() => this.end(entry.key, overdue, 'fail', 'SessionExpired'));
       else if (limbo !== undefined) jobs.push(() => this.tendLimbo(entry, limbo));
-      else if (renewal !== undefined && renewal.inFlight === undefined && renewal.dueAtMs <= nowMs) {
-        jobs.push(() => this.renew(entry));
+      else {
+        if (
+          entry.state === 'held' &&
+          this.fence.needsWord(entry.key, nowMs) &&
+          nowMs >= (this.nextWordMs.get(entry.key) ?? 0)
+        )
+          jobs.push(() => this.askForWord(entry));
+        if (renewal !== undefined && renewal.inFlight === undefined && renewal.dueAtMs <= nowMs)
+          jobs.push(() => this.renew(entry));
       }
     }
     for (const [token, finishing] of this.finishing) {
@@ -726,6 +749,7 @@ export class SessionKeeper {
     this.limbo.delete(key);
     this.expiries.delete(key);
     this.fence.forget(key);
+    this.nextWordMs.delete(key);
     this.fenced.delete(key);
     this.lastActiveMs.delete(key);
     for (const activity of [...this.reports.keys()])

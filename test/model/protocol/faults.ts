@@ -128,12 +128,13 @@ export const MIXES = {
   }),
   crowd: mix('crowd', ['executor crash', 'supervisor crash'], [0, 2], {
     aim: {
-      hosts: [1, 2],
-      owners: [4, 9],
+      hosts: [1, 1],
+      owners: [8, 14],
+      ownersStartMs: [500, 12_000],
       lastsMs: [500, 3_000],
       capabilities: ['gpu'],
-      contract: () => ({ acquireTimeoutMs: 6_000, maxDurationMs: 3_600_000 }),
-      step: (random) => ({ durationMs: random.between(200, 3_000), pauseMs: 0 }),
+      contract: () => ({ acquireTimeoutMs: 4_000, maxDurationMs: 3_600_000, idleTimeoutMs: null }),
+      step: (random) => ({ durationMs: random.between(1_000, 1_800), pauseMs: 0, busy: false }),
     },
   }),
   grants: mix('grants', ['supervisor crash at an effect', 'supervisor crash at an effect', 'lost answers'], [1, 2], {

@@ -64,7 +64,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '1: the acquire timeout is a timer of the workflow',
     without: 'schedule-to-start bounds it, which begins anew at every retry',
-    mix: 'calm',
+    mix: 'crowd',
     breaks: [5],
     options: {
       runtime: (runtime) => {
@@ -115,7 +115,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '2: a restarted supervisor signals its grants again',
     without: 'what it was granting when it died stays unsaid',
-    mix: 'gentle',
+    mix: 'grants',
     breaks: [5, 6],
     options: inKeeper((keeper, supervisor) => {
       const old = new Set(supervisor.table.sessions().map(({ key }) => key));
@@ -186,7 +186,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '7: a worker answers "unknown" only once the attempts have ended',
     without: 'it answers at once',
-    mix: 'strained',
+    mix: 'expiries',
     breaks: [3],
     options: inKeeper((keeper) => {
       keeper.heldByGrant = (grantId) => {
@@ -214,7 +214,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '8: the fence counts from when an answered call was sent',
     without: 'it counts from when the answer came',
-    mix: 'strained',
+    mix: 'slow links',
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const renewed = fence.renewed.bind(fence);
@@ -238,17 +238,21 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     rule: '8: an answered renewal alone does not lift a suspicion',
-    without: 'presence that was "not found" means nothing',
-    mix: 'strained',
+    without: 'it counts as a sign of life like any other',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper(({ fence }) => {
-      fence.presenceGone = () => undefined;
+      const { renewed } = fence;
+      fence.renewed = (session, sentAtMs) => {
+        renewed.call(fence, session, sentAtMs);
+        fence.confirmed(session.key, sentAtMs);
+      };
     }),
   },
   {
     rule: '8: a restarted worker assumes a suspicion until it is told otherwise',
     without: 'one answered renewal is enough',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const { resumed } = fence;
@@ -261,7 +265,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '8: an attempt that is fetched when a link heals waits for one answer',
     without: 'it starts',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper(({ fence }) => {
       const mayStart = fence.mayStart.bind(fence);

@@ -141,27 +141,26 @@ describe('a suspicion', () => {
     expect(fence.deadlineMs(SESSION)).toBe(20_000);
   });
 
-  it('is lifted by a renewal only once owners have asked or given up', () => {
+  it('is lifted by no renewal, however late: nobody knows how long an owner takes to decide', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
-    // The window, and 3 s in which an owner may still be about to give up.
-    fence.renewed(SESSION, 16_000);
-    expect(fence.mayStart(SESSION, 16_000)).toBe('no');
+    fence.renewed(SESSION, 600_000);
+    expect(fence.mayStart(SESSION, 600_000)).toBe('no');
     expect(fence.deadlineMs(SESSION)).toBe(11_000);
-    fence.renewed(SESSION, 16_001);
-    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
-    expect(fence.deadlineMs(SESSION)).toBe(27_001);
   });
 
-  it('that comes again counts from the first until it is lifted', () => {
+  it('needs the word of the owner when that has not come within 3 s of its begin', () => {
     const fence = fenceOf({ watched: true });
+    expect(fence.needsWord(SESSION.key, 8_000)).toBe(false);
     fence.presenceGone(8_000);
-    fence.presenceGone(15_000);
-    fence.renewed(SESSION, 16_001);
-    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
-    fence.presenceGone(17_000);
-    fence.renewed(SESSION, 18_000);
-    expect(fence.mayStart(SESSION, 18_000)).toBe('no');
+    fence.presenceGone(9_000);
+    expect([10_999, 11_000].map((nowMs) => fence.needsWord(SESSION.key, nowMs))).toEqual([false, true]);
+    fence.confirmed(SESSION.key, 12_000);
+    expect(fence.needsWord(SESSION.key, 60_000)).toBe(false);
+    fence.presenceGone(60_000);
+    expect(fence.needsWord(SESSION.key, 62_000)).toBe(false);
+    fence.forget(SESSION.key);
+    expect(fence.needsWord(SESSION.key, 70_000)).toBe(false);
   });
 
   it('does not touch a session that is held since', () => {

@@ -505,16 +505,44 @@ describe('the fence', () => {
     await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'SessionLost' });
   });
 
-  it('lets no attempt start while this worker is suspected, though its lease is renewed', async () => {
+  it('lets no attempt start while this worker is suspected, and has the owner ask when it does not by itself', async () => {
     const worker = await holding({ leaseTtlMs: 6_000 });
     worker.keeper.presenceAnswered(0);
     worker.keeper.presenceGone();
-    await worker.run(8_000);
+    await worker.run(2_800);
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
+    worker.temporal.answer('askOwner', new Error('Unavailable'));
+    await worker.run(5_200);
+    // Every 2 s until it has asked, and no renewal stands in for that.
+    expect(worker.temporal.callsOf('askOwner')).toMatchObject(
+      Array(3).fill([{ runId: 'run' }, { grantId: 'grant-1' }]),
+    );
     expect(worker.temporal.callsOf('heartbeat').length).toBeGreaterThan(3);
+    await worker.run(60_000);
     await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
-    // A window and 3 s after the suspicion every owner has asked or given up, and would not be renewed.
-    await worker.run(2_200);
+    await worker.keeper.confirm(confirmTask('s'));
+    worker.temporal.calls.splice(0);
+    await worker.run(4_000);
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
+  });
+
+  it('ends the session when the owner that is to give its word has closed', async () => {
+    const worker = await holding();
+    worker.keeper.presenceGone();
+    worker.temporal.answer('askOwner', 'gone');
+    worker.temporal.answer('describeOwner', 'closed');
+    await worker.run(3_200);
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
+  it('leaves an owner alone that does not know of its grant yet: it would release it', async () => {
+    const worker = new FakeWorker();
+    worker.temporal.answer('signalGrant', new Error('Unavailable'));
+    await worker.keeper.acquire(leaseTask('s'));
+    worker.keeper.presenceGone();
+    await worker.run(10_000);
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
   });
 
   it('lets no attempt start after a restart before the fleet says that it was not missed', async () => {
