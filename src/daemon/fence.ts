@@ -36,6 +36,8 @@ interface Heard {
   presenceMs: number;
   /** Set while presence was "not found" and no owner has confirmed since. */
   suspectedSinceMs: number | null;
+  /** When the owner was first asked for its word that has not come yet: it may be about to give up since. */
+  askedMs: number | null;
   /** The suspicion is only assumed: this life of the worker does not know yet what the fleet made of the one before. */
   assumed: boolean;
 }
@@ -57,18 +59,17 @@ export class Fence {
    */
   granted(key: string, nowMs: number): void {
     const presenceMs = this.presenceIsWatched ? this.lastPresenceMs : nowMs;
-    this.heard.set(key, { renewalMs: nowMs, presenceMs, suspectedSinceMs: null, assumed: false });
+    this.heard.set(key, { renewalMs: nowMs, presenceMs, suspectedSinceMs: null, askedMs: null, assumed: false });
   }
 
-  /** An owner has got the answer that its session is held. */
+  /** An owner has got the answer that its session is held, to a question that was taken then. */
   confirmed(key: string, nowMs: number): void {
     const before = this.heard.get(key);
-    this.heard.set(key, {
-      renewalMs: Math.max(before?.renewalMs ?? nowMs, nowMs),
-      presenceMs: nowMs,
-      suspectedSinceMs: null,
-      assumed: false,
-    });
+    const renewalMs = Math.max(before?.renewalMs ?? nowMs, nowMs);
+    // Where presence was answered since it was missed, the server counts from that.
+    const isAnswered = this.lastPresenceMs > (before?.suspectedSinceMs ?? Number.NEGATIVE_INFINITY);
+    const presenceMs = isAnswered ? Math.max(this.lastPresenceMs, before?.presenceMs ?? 0) : nowMs;
+    this.heard.set(key, { renewalMs, presenceMs, suspectedSinceMs: null, askedMs: null, assumed: false });
   }
 
   /**
@@ -81,6 +82,7 @@ export class Fence {
       renewalMs: longAgoMs,
       presenceMs: longAgoMs,
       suspectedSinceMs: nowMs,
+      askedMs: null,
       assumed: true,
     });
   }
@@ -110,8 +112,16 @@ export class Fence {
    * and how long one that was told may take to decide nobody knows.
    */
   needsWord(key: string, nowMs: number): boolean {
-    const since = this.heard.get(key)?.suspectedSinceMs ?? null;
-    return since !== null && nowMs - since >= OWNER_ASKS_WITHIN_MS;
+    const heard = this.heard.get(key);
+    if (heard === undefined) return false;
+    const { suspectedSinceMs, askedMs } = heard;
+    return askedMs !== null || (suspectedSinceMs !== null && nowMs - suspectedSinceMs >= OWNER_ASKS_WITHIN_MS);
+  }
+
+  /** The owner is being asked for its word. One that gets the question, and no answer to its own, gives the session up. */
+  asked(key: string, nowMs: number): void {
+    const heard = this.heard.get(key);
+    if (heard !== undefined) heard.askedMs ??= nowMs;
   }
 
   presenceAnswered(sentAtMs: number): void {
@@ -145,7 +155,8 @@ export class Fence {
     if (heard === undefined) return Number.NEGATIVE_INFINITY;
     const byLease = heard.renewalMs + session.leaseTtlMs;
     const byPresence = this.presenceIsWatched ? heard.presenceMs + this.presenceTtlMs : Number.POSITIVE_INFINITY;
-    return Math.min(byLease, byPresence) + session.recoveryWindowMs;
+    const byQuestion = heard.askedMs ?? Number.POSITIVE_INFINITY;
+    return Math.min(byLease, byPresence, byQuestion) + session.recoveryWindowMs;
   }
 
   cancelAtMs(session: FencedSession): number {
@@ -158,7 +169,7 @@ export class Fence {
 
   mayStart(session: FencedSession, nowMs: number): MayStart {
     const heard = this.heard.get(session.key);
-    if (heard === undefined || heard.suspectedSinceMs !== null) return 'no';
+    if (heard === undefined || heard.suspectedSinceMs !== null || heard.askedMs !== null) return 'no';
     if (nowMs >= this.cancelAtMs(session)) return 'ask-first';
     // Within a third of the TTL a renewal is answered; presence comes more often.
     const freshForMs =

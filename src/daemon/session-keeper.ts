@@ -509,7 +509,9 @@ export class SessionKeeper {
 
   /** Attempts wait for the owner's word whether it still counts on the session; has it ask. */
   private async askForWord(entry: SessionEntry): Promise<void> {
-    this.nextWordMs.set(entry.key, this.ports.clock.monotonicMs() + ASK_EVERY_MS);
+    const nowMs = this.ports.clock.monotonicMs();
+    this.nextWordMs.set(entry.key, nowMs + ASK_EVERY_MS);
+    this.fence.asked(entry.key, nowMs);
     try {
       const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
       if (answer === 'gone' && this.holdsLease(entry)) await this.askAfterOwner(entry);

@@ -26,6 +26,7 @@ export type FaultKind =
   | 'cancel'
   | 'cut of a supervisor'
   | 'slow link, then a cut'
+  | 'cut after a question'
   | 'clock step'
   | 'full disk';
 
@@ -143,8 +144,15 @@ export const MIXES = {
   }),
   'links that heal': mix(
     'links that heal',
-    ['cut of a supervisor', 'cut of a supervisor', 'half-open', 'slow workflows', 'supervisor crash'],
-    [1, 3],
+    [
+      'cut of a supervisor',
+      'cut of a supervisor',
+      'half-open',
+      'slow workflows',
+      'supervisor crash',
+      'cut after a question',
+    ],
+    [1, 4],
     {
       aim: {
         lastsMs: [6_000, 13_000],
@@ -227,6 +235,8 @@ interface Fault {
   readonly lastsMs: number;
 }
 
+/** How long a cut waits for a question between a worker and an owner, either way. */
+const QUESTION_WITHIN_MS = 20_000;
 /** The longest time until an armed crash comes about. */
 const ARMED_MS = 5_000;
 
@@ -282,6 +292,31 @@ function planFault(world: World, kind: FaultKind, host: Host, durationMs: number
           });
         },
       };
+    case 'cut after a question': {
+      const waitMs = random.between(0, 300);
+      world.outageMs += durationMs;
+      return {
+        lastsMs: QUESTION_WITHIN_MS + durationMs,
+        begin: () => {
+          const { link } = host;
+          const cut = () => {
+            host.onQuestion = () => undefined;
+            sim.after(waitMs, () => {
+              link.outCuts += 1;
+              link.inCuts += 1;
+              later(durationMs, kind, () => {
+                link.outCuts -= 1;
+                link.inCuts -= 1;
+              });
+            });
+          };
+          host.onQuestion = cut;
+          sim.after(QUESTION_WITHIN_MS, () => {
+            if (host.onQuestion === cut) host.onQuestion = () => undefined;
+          });
+        },
+      };
+    }
     case 'slow link, then a cut': {
       const slowMs = random.between(600, 980);
       const slowForMs = random.between(3_000, 8_000);

@@ -108,6 +108,8 @@ export class Host {
   /** Every executor that is alive, with what a killed supervisor left. */
   readonly executors = new Set<Executor>();
   lives = 0;
+  /** Called when an owner was asked for its word, or was given an answer. */
+  onQuestion: () => void = () => undefined;
   /** What the clock of the records was set by. */
   clockOffsetMs = 0;
   /** The longest time that both processes were frozen at once, or one frozen and the other dead. */
@@ -362,7 +364,11 @@ export class Supervisor {
         call(() => {
           server.complete(token, undefined);
         }),
-      answerConfirm: (token) => call(() => (server.complete(token, undefined) ? 'answered' : 'gone')),
+      answerConfirm: (token) =>
+        call(() => {
+          this.host.onQuestion();
+          return server.complete(token, undefined) ? 'answered' : 'gone';
+        }),
       cancelLease: (token) =>
         call(() => {
           server.cancelled(token);
@@ -380,7 +386,11 @@ export class Supervisor {
           server.complete(token, json === undefined ? undefined : JSON.parse(json));
         }),
       describeOwner: ({ runId }) => call(() => server.describe(runId)),
-      askOwner: ({ runId }, grant) => call(() => server.signal(runId, ASK_SIGNAL, grant)),
+      askOwner: ({ runId }, grant) =>
+        call(() => {
+          this.host.onQuestion();
+          return server.signal(runId, ASK_SIGNAL, grant);
+        }),
       signalGrant: ({ runId }, grant) => call(() => server.signal(runId, GRANT_SIGNAL, grant)),
     };
   }

@@ -21,6 +21,11 @@ export interface Mutant {
   /** Where the search starts; a schedule that is known to show it saves the time. */
   readonly firstSeed?: number;
   readonly breaks: readonly Violation['invariant'][];
+  /**
+   * Another rule that covers this one, so that it shows only where both are taken away. A schedule counts then only if the
+   * protocol without that other rule alone keeps its promises under it.
+   */
+  readonly coveredBy?: { readonly why: string; readonly options: WorldOptions };
   readonly options?: WorldOptions;
   /** Changes a class for the time of the run; returns what undoes it. */
   readonly patch?: () => () => void;
@@ -51,6 +56,22 @@ function inKeeper(mutate: (keeper: Insides, supervisor: Supervisor) => void): Wo
   };
 }
 
+/** Both of what a test changes. */
+export function together(one: WorldOptions, other: WorldOptions): WorldOptions {
+  return {
+    ...one,
+    ...other,
+    host: {
+      ...one.host,
+      ...other.host,
+      keeper: (keeper, supervisor) => {
+        one.host?.keeper?.(keeper, supervisor);
+        other.host?.keeper?.(keeper, supervisor);
+      },
+    },
+  };
+}
+
 function inHeldSession(mutate: (held: Record<string, unknown>) => void): () => () => void {
   return () => {
     const held = HeldSession.prototype as unknown as Record<string, unknown>;
@@ -59,6 +80,21 @@ function inHeldSession(mutate: (held: Record<string, unknown>) => void): () => (
     return () => Object.assign(held, before);
   };
 }
+
+const NO_KILL = inKeeper(({ fence }) => {
+  fence.killAtMs = () => Number.POSITIVE_INFINITY;
+});
+
+/** A question that was taken and not answered is as good as one that was not taken. */
+const TAKEN_IS_NO_ANSWER: WorldOptions = {
+  runtime: (runtime) => {
+    const { confirm } = runtime;
+    runtime.confirm = async (grant, timeoutMs) => {
+      const answer = await confirm(grant, timeoutMs);
+      return answer === 'taken' ? 'no-answer' : answer;
+    };
+  },
+};
 
 export const MUTANTS: readonly Mutant[] = [
   {
@@ -162,6 +198,19 @@ export const MUTANTS: readonly Mutant[] = [
     }),
   },
   {
+    rule: '5: before a redo the owner waits until the fence must have fallen',
+    without: 'it acquires again at once',
+    mix: 'strained',
+    breaks: [1, 2, 3],
+    options: {
+      runtime: (runtime) => {
+        const { untilEvenIfCancelled } = runtime;
+        runtime.untilEvenIfCancelled = (done, timeoutMs) =>
+          Number.isFinite(timeoutMs) ? Promise.resolve(done()) : untilEvenIfCancelled(done, timeoutMs);
+      },
+    },
+  },
+  {
     rule: '6: an owner whose lease the server has timed out is asked',
     without: 'the slot waits for the owner to remember it',
     mix: 'everything',
@@ -200,8 +249,12 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '7: a confirmation counts once the server has taken it',
     without: 'it counts from when the question was taken',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
+    coveredBy: {
+      why: 'the owner waits for the fence where its question was taken and not answered',
+      options: TAKEN_IS_NO_ANSWER,
+    },
     options: inKeeper((keeper, { process }) => {
       const { confirm } = keeper;
       keeper.confirm = async (task) => {
@@ -209,6 +262,45 @@ export const MUTANTS: readonly Mutant[] = [
         keeper.fence.confirmed(entry.key, process.sim.nowMs);
         await confirm.call(keeper, task);
       };
+    }),
+  },
+  {
+    rule: '7: an owner whose question was taken and not answered waits for the fence',
+    without: 'it moves on at once',
+    mix: 'flapping',
+    breaks: [3],
+    options: TAKEN_IS_NO_ANSWER,
+  },
+  {
+    rule: '8: neither a grant nor a confirmation is a sign of presence',
+    without: 'the fence counts from them',
+    mix: 'flapping',
+    breaks: [3],
+    options: inKeeper(({ fence }) => {
+      const { confirmed } = fence;
+      fence.granted = fence.confirmed = (key, nowMs) => {
+        confirmed.call(fence, key, nowMs);
+        const heard = (fence as unknown as { heard: Map<string, { presenceMs: number }> }).heard.get(key)!;
+        heard.presenceMs = nowMs;
+      };
+    }),
+  },
+  {
+    rule: '8: an owner whose word is missing is asked for it',
+    without: 'the attempts of its session wait for ever',
+    mix: 'links that heal',
+    breaks: [5],
+    options: inKeeper(({ fence }) => {
+      fence.needsWord = () => false;
+    }),
+  },
+  {
+    rule: '8: a question to an owner counts for the fence',
+    without: 'only its silence does',
+    mix: 'links that heal',
+    breaks: [3],
+    options: inKeeper(({ fence }) => {
+      fence.asked = () => undefined;
     }),
   },
   {
@@ -232,9 +324,7 @@ export const MUTANTS: readonly Mutant[] = [
     without: 'attempts are cancelled only',
     mix: 'strained',
     breaks: [3],
-    options: inKeeper(({ fence }) => {
-      fence.killAtMs = () => Number.POSITIVE_INFINITY;
-    }),
+    options: NO_KILL,
   },
   {
     rule: '8: an answered renewal alone does not lift a suspicion',
@@ -267,6 +357,10 @@ export const MUTANTS: readonly Mutant[] = [
     without: 'it starts',
     mix: 'links that heal',
     breaks: [3],
+    coveredBy: {
+      why: 'what starts too late is killed before the fence: the keeper looks at its fences when it begins an attempt',
+      options: NO_KILL,
+    },
     options: inKeeper(({ fence }) => {
       const mayStart = fence.mayStart.bind(fence);
       fence.mayStart = (session, nowMs) =>

@@ -45,8 +45,9 @@ describe('the deadline of a session', () => {
     fence.presenceAnswered(30_000);
     fence.presenceAnswered(28_000);
     expect(fence.deadlineMs(SESSION)).toBe(41_000);
+    // Nor does a confirmation tell more of presence than presence itself.
     fence.confirmed(SESSION.key, 35_000);
-    expect(fence.deadlineMs(SESSION)).toBe(46_000);
+    expect(fence.deadlineMs(SESSION)).toBe(41_000);
   });
 
   it('is not moved by a grant beyond what presence was last heard', () => {
@@ -141,6 +142,14 @@ describe('a suspicion', () => {
     expect(fence.deadlineMs(SESSION)).toBe(20_000);
   });
 
+  it('is followed by a deadline that counts from the presence that was answered meanwhile, if any', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceGone(8_000);
+    fence.presenceAnswered(8_300);
+    fence.confirmed(SESSION.key, 10_000);
+    expect(fence.deadlineMs(SESSION)).toBe(19_300);
+  });
+
   it('is lifted by no renewal, however late: nobody knows how long an owner takes to decide', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
@@ -163,11 +172,29 @@ describe('a suspicion', () => {
     expect(fence.needsWord(SESSION.key, 70_000)).toBe(false);
   });
 
+  it('about which its owner was asked ends attempts a window after that, until the owner has its answer', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceAnswered(20_000);
+    fence.presenceGone(20_500);
+    expect(fence.deadlineMs(SESSION)).toBe(31_000);
+    fence.asked(SESSION.key, 23_500);
+    fence.asked(SESSION.key, 25_500);
+    expect(fence.deadlineMs(SESSION)).toBe(28_500);
+    // The fleet's trust does not reach an owner that is asking already.
+    fence.presenceTrusted(26_000);
+    expect(fence.mayStart(SESSION, 26_000)).toBe('no');
+    expect(fence.needsWord(SESSION.key, 26_000)).toBe(true);
+    fence.confirmed(SESSION.key, 27_000);
+    expect(fence.deadlineMs(SESSION)).toBe(37_000);
+    expect(fence.needsWord(SESSION.key, 27_000)).toBe(false);
+  });
+
   it('does not touch a session that is held since', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
-    fence.confirmed('t.run', 9_000);
-    expect(fence.mayStart({ ...SESSION, key: 't.run' }, 9_000)).toBe('yes');
-    expect(fence.mayStart(SESSION, 9_000)).toBe('no');
+    fence.granted('t.run', 9_000);
+    fence.presenceAnswered(9_100);
+    expect(fence.mayStart({ ...SESSION, key: 't.run' }, 9_200)).toBe('yes');
+    expect(fence.mayStart(SESSION, 9_200)).toBe('no');
   });
 });
