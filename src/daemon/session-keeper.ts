@@ -457,6 +457,10 @@ export class SessionKeeper {
         { event: 'owner-unknown', ...named(entry), reason: messageOf(error) },
         'The owner of a session could not be described; it is tried again',
       );
+      // The renewal that leads here again need not wait for its time.
+      const renewal = this.renewals.get(entry.key);
+      if (renewal !== undefined)
+        renewal.dueAtMs = Math.min(renewal.dueAtMs, ports.clock.monotonicMs() + RETRY_AFTER_MS);
       return;
     }
     if (!this.holdsLease(entry)) return;

@@ -212,6 +212,16 @@ describe('an adoption', () => {
 });
 
 describe('a lease that the server has timed out', () => {
+  it('is looked into again within a second or so when its owner can not be described', async () => {
+    const worker = await holding();
+    worker.temporal.answer('heartbeat', 'not-found', 'not-found');
+    worker.temporal.answer('describeOwner', new Error('Unavailable'), 'closed');
+    await worker.run(20_000);
+    expect(worker.table.sessionCount).toBe(1);
+    await worker.run(1_200);
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
   it('of an owner that has closed ends the session', async () => {
     const worker = await holding();
     worker.temporal.answer('heartbeat', 'not-found');
