@@ -21,6 +21,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import {
+  type OwnerList,
   PRESENCE_ACTIVITY,
   type PresenceRequest,
   type PresenceSnapshot,
@@ -45,13 +46,11 @@ const SUSPECTED_FOR_MS = 60_000;
 /** A registration and the loss of a worker are a dozen events each; far below the server's limit of 50,000. */
 const CONTINUE_AFTER_EVENTS = 4_000;
 
-type Owners = StoppedNotice['owners'];
-
 /** What a run hands to the next one beside the memo. */
 interface Unfinished {
   readonly suspectedAtMs?: number;
-  readonly leftOwners: Owners;
-  readonly unwatchedOwners: Owners;
+  readonly leftOwners: OwnerList;
+  readonly unwatchedOwners: OwnerList;
 }
 
 /** Runs for as long as the worker is known; its daemon starts it together with the first registration. */
@@ -65,7 +64,7 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
    * The list of a presence activity that ended without silence, until the next one has a list of its own: a daemon that
    * dies in between is missed by an activity that knows of no owner.
    */
-  let unwatchedOwners: Owners = unfinished?.unwatchedOwners ?? [];
+  let unwatchedOwners: OwnerList = unfinished?.unwatchedOwners ?? [];
   /** Set by an update that makes the running presence activity obsolete. */
   let superseded = false;
 
@@ -110,8 +109,8 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
     },
   );
   /** The owners of sessions that a stopped daemon has left to its next start. */
-  let leftOwners: Owners = unfinished?.leftOwners ?? [];
-  setHandler(stoppedUpdate, ({ nonce, owners }) => {
+  let leftOwners: OwnerList = unfinished?.leftOwners ?? [];
+  setHandler(stoppedUpdate, ({ nonce, owners = [] }) => {
     if (memo === undefined || memo.identity.nonce !== nonce) return;
     transition({ state: 'stopped', identity: memo.identity, changedAtMs: Date.now() });
     leftOwners = owners;
@@ -165,7 +164,7 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
 }
 
 /** Tells every owner on the last list of the worker that it may be gone; each asks the worker itself. */
-async function suspectWorker(identity: WorkerIdentity, owners: Owners): Promise<void> {
+async function suspectWorker(identity: WorkerIdentity, owners: OwnerList): Promise<void> {
   const suspicion: Suspicion = { worker: identity.name, queue: identity.queue };
   await Promise.all(
     owners.map(({ workflowId, runId }) =>
