@@ -421,8 +421,9 @@ export class HeldSession {
       const answer = await runtime.confirm(grant, contract.recoveryWindowMs);
       if (this.ended() || answer === 'held') return;
       if (this.lease.end() === undefined) {
-        // A worker that has taken the question goes on from then, and one that says no has ended the attempts.
-        this.fenceHasFallen = answer !== 'taken';
+        // A worker that says no has ended the attempts. Any other has by now: what it has not heard of presence, or not
+        // been told after it asked, counts for its fence, and an answer only if the server has taken it.
+        this.fenceHasFallen = true;
         this.loseBy(
           answer === 'unknown'
             ? 'The worker no longer holds it.'

@@ -85,17 +85,6 @@ const NO_KILL = inKeeper(({ fence }) => {
   fence.killAtMs = () => Number.POSITIVE_INFINITY;
 });
 
-/** A question that was taken and not answered is as good as one that was not taken. */
-const TAKEN_IS_NO_ANSWER: WorldOptions = {
-  runtime: (runtime) => {
-    const { confirm } = runtime;
-    runtime.confirm = async (grant, timeoutMs) => {
-      const answer = await confirm(grant, timeoutMs);
-      return answer === 'taken' ? 'no-answer' : answer;
-    };
-  },
-};
-
 export const MUTANTS: readonly Mutant[] = [
   {
     rule: '1: the acquire timeout is a timer of the workflow',
@@ -251,10 +240,6 @@ export const MUTANTS: readonly Mutant[] = [
     without: 'it counts from when the question was taken',
     mix: 'links that heal',
     breaks: [3],
-    coveredBy: {
-      why: 'the owner waits for the fence where its question was taken and not answered',
-      options: TAKEN_IS_NO_ANSWER,
-    },
     options: inKeeper((keeper, { process }) => {
       const { confirm } = keeper;
       keeper.confirm = async (task) => {
@@ -263,13 +248,6 @@ export const MUTANTS: readonly Mutant[] = [
         await confirm.call(keeper, task);
       };
     }),
-  },
-  {
-    rule: '7: an owner whose question was taken and not answered waits for the fence',
-    without: 'it moves on at once',
-    mix: 'flapping',
-    breaks: [3],
-    options: TAKEN_IS_NO_ANSWER,
   },
   {
     rule: '8: neither a grant nor a confirmation is a sign of presence',
