@@ -389,10 +389,27 @@ export class SessionKeeper {
     const sentAtMs = ports.clock.monotonicMs();
     // Not durable: without it a restart asks the owner again.
     await this.record({ type: 'session', entry }, 'buffered');
-    const answer = await ports.temporal.heartbeat(entry.leaseToken);
+    let answer: Awaited<ReturnType<TemporalPort['heartbeat']>> | 'unclear';
+    try {
+      answer = await ports.temporal.heartbeat(entry.leaseToken);
+    } catch (error) {
+      // Failing the attempt would end the lease under an owner that a renewal may have told already.
+      answer = 'unclear';
+      this.callFailed();
+      ports.log.warn(
+        { event: 'adopt-unclear', ...named(entry), reason: messageOf(error) },
+        'The lease of an adopted session could not be renewed; it is tried again',
+      );
+    }
     // It may have ended meanwhile, and then nobody would renew the new lease: its owner is told when all is over.
     const current = await this.heldByGrant(grantId, session);
-    if (answer !== 'renewed' || current.leaseToken !== entry.leaseToken) return;
+    if (current.leaseToken !== entry.leaseToken) return;
+    if (answer === 'unclear') {
+      this.limbo.delete(entry.key);
+      const renewal = this.renewals.get(entry.key);
+      if (renewal !== undefined) renewal.dueAtMs = Math.min(renewal.dueAtMs, ports.clock.monotonicMs());
+    }
+    if (answer !== 'renewed') return;
     this.limbo.delete(entry.key);
     this.fence.confirmed(entry.key, sentAtMs);
     this.fenced.delete(entry.key);
@@ -497,6 +514,7 @@ export class SessionKeeper {
     }
     if (limbo.kind === 'handed-over' || nowMs < limbo.nextAskMs) return;
     limbo.nextAskMs = nowMs + ASK_EVERY_MS;
+    this.fence.asked(entry.key, nowMs);
     try {
       const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
       if (answer === 'gone' && this.limbo.get(entry.key) === limbo) {

@@ -198,6 +198,17 @@ describe('an adoption', () => {
     expect(worker.temporal.callsOf('signalGrant')).toEqual([]);
   });
 
+  it('whose first renewal is not answered is told by a later one, and its attempt does not fail', async () => {
+    const worker = await withoutLease('running');
+    worker.temporal.answer('heartbeat', new Error('Unavailable'));
+    await worker.keeper.adopt(adoptTask('s', { epoch: 2 }));
+    expect(worker.temporal.callsOf('signalGrant')).toEqual([]);
+    await worker.run(200);
+    expect(worker.temporal.callsOf('heartbeat')).toEqual([['token-s-2'], ['token-s-2']]);
+    expect(worker.temporal.callsOf('signalGrant')[0]?.[1]).toMatchObject({ grantId: 'grant-1', epoch: 2 });
+    expect(worker.table.session(KEY)).toMatchObject({ leaseToken: 'token-s-2', state: 'held' });
+  });
+
   it.each(['not-found', 'cancel-requested'] as const)(
     'whose own lease is %s leaves the session to its next lease',
     async (answer) => {
