@@ -165,6 +165,10 @@ export const MIXES = {
       },
     },
   ),
+  'resets under cuts': mix('resets under cuts', ['reset', 'cut', 'cut of a supervisor'], [2, 5], {
+    owners: true,
+    aim: { hosts: [2, 3], lastsMs: [6_000, 13_000], step: stubborn },
+  }),
   'slow links': mix('slow links', ['slow link, then a cut'], [1, 2], {
     aim: {
       contract: (random) => ({

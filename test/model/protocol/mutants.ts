@@ -189,7 +189,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '5: before a redo the owner waits until the fence must have fallen',
     without: 'it acquires again at once',
-    mix: 'strained',
+    mix: 'resets under cuts',
     breaks: [1, 2, 3],
     options: {
       runtime: (runtime) => {
@@ -356,7 +356,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '11: a restarted supervisor ends what an old executor left',
     without: 'the old executor stays at work',
     mix: 'everything',
-    breaks: [2, 3],
+    breaks: [1, 2, 3],
     options: { host: { keepsOldExecutor: true } },
   },
   {

@@ -285,20 +285,6 @@ describe('an acquisition', () => {
     expect(bodies[0]!.held.lost()).toBeUndefined();
   });
 
-  it('that is granted twice before the first is held leaves the second to be released', async () => {
-    const { runtime, bodies } = own();
-    await runtime.turn();
-    const { inbox } = runtime;
-    // The answer for what is not taken is a release, by whoever has the inbox.
-    expect([inbox?.granted(grantOf('g1')), inbox?.granted(grantOf('g2', { worker: 'v' }))]).toEqual([true, false]);
-    await runtime.turn();
-    expect(bodies.map(({ held: { grant } }) => grant.grantId)).toEqual(['g1']);
-    // The lease was with the second, so that its end tells the owner to begin anew.
-    await runtime.endLease('given-up');
-    await runtime.advance(65_000);
-    expect(runtime.leases).toHaveLength(2);
-  });
-
   it('that no worker grants fails with AcquireTimeout in time, and cancels its lease', async () => {
     const { runtime, result } = own({ acquireTimeoutMs: 5_000, capabilities: ['ocr', 'gpu'] });
     await runtime.advance(4_999);
@@ -425,6 +411,17 @@ describe('a second grant', () => {
     await runtime.grant('g3');
     expect(bodies.map(({ attempt }) => attempt)).toEqual([1, 2]);
     await endsWell(owner);
+  });
+
+  it('waits for the fence where a release is not answered, also when the lease was ended: the other worker had it', async () => {
+    const { runtime } = await held();
+    runtime.releaseAnswers = false;
+    await runtime.grant('g2', { worker: 'x' });
+    await runtime.endLease('given-up');
+    await runtime.advance(64_999);
+    expect(runtime.journal.at(-1)).toBe('cancel 1');
+    await runtime.advance(1);
+    expect(runtime.journal.at(-1)).toBe('acquire 2');
   });
 });
 
