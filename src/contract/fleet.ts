@@ -40,11 +40,14 @@ export interface RegisterAnswer {
   readonly suspected?: boolean;
 }
 
+/** Runs that own a session. */
+export type OwnerList = readonly { readonly workflowId: string; readonly runId: string }[];
+
 /** Argument of the update by which a daemon says that it stops. */
 export interface StoppedNotice {
   readonly nonce: string;
-  /** The owners of the sessions that it leaves to its next start. */
-  readonly owners: readonly { readonly workflowId: string; readonly runId: string }[];
+  /** The owners of the sessions that it leaves to its next start; absent from the notice of an older daemon. */
+  readonly owners?: OwnerList;
 }
 
 /** Argument of the presence activity. */

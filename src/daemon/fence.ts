@@ -19,8 +19,8 @@ const CANCEL_BEFORE_MS = 3_000;
 const KILL_BEFORE_MS = 1_000;
 const CANCEL_WINDOW_SHARE = 0.6;
 const KILL_WINDOW_SHARE = 0.2;
-/** How long after its window an owner may still be about to give a session up: it asks, and waits for the answer. */
-const OWNER_SLACK_MS = 3_000;
+/** An owner that was told of a suspicion has asked by then; any other has to be asked for its word. */
+const OWNER_ASKS_WITHIN_MS = 3_000;
 
 export type MayStart =
   | 'yes'
@@ -36,26 +36,40 @@ interface Heard {
   presenceMs: number;
   /** Set while presence was "not found" and no owner has confirmed since. */
   suspectedSinceMs: number | null;
+  /** When the owner was first asked for its word that has not come yet: it may be about to give up since. */
+  askedMs: number | null;
   /** The suspicion is only assumed: this life of the worker does not know yet what the fleet made of the one before. */
   assumed: boolean;
 }
 
 export class Fence {
   private readonly heard = new Map<string, Heard>();
-  /** Until presence was answered once, nobody watches it. */
-  private presenceIsWatched = false;
+  /** When the last presence that was answered was sent; until there is one, nobody watches it. */
+  private lastPresenceMs = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly presenceTtlMs: number) {}
 
-  /** A session is held from now on, or an owner has got the answer that it is. */
+  private get presenceIsWatched(): boolean {
+    return this.lastPresenceMs !== Number.NEGATIVE_INFINITY;
+  }
+
+  /**
+   * A session is held from now on. That says nothing of presence: one that the server has timed out meanwhile may still
+   * become a suspicion, when the fleet gets to it, and meet an owner that was on its list with an earlier session.
+   */
+  granted(key: string, nowMs: number): void {
+    const presenceMs = this.presenceIsWatched ? this.lastPresenceMs : nowMs;
+    this.heard.set(key, { renewalMs: nowMs, presenceMs, suspectedSinceMs: null, askedMs: null, assumed: false });
+  }
+
+  /** An owner has got the answer that its session is held, to a question that was taken then. */
   confirmed(key: string, nowMs: number): void {
     const before = this.heard.get(key);
-    this.heard.set(key, {
-      renewalMs: Math.max(before?.renewalMs ?? nowMs, nowMs),
-      presenceMs: nowMs,
-      suspectedSinceMs: null,
-      assumed: false,
-    });
+    const renewalMs = Math.max(before?.renewalMs ?? nowMs, nowMs);
+    // Where presence was answered since it was missed, the server counts from that.
+    const isAnswered = this.lastPresenceMs > (before?.suspectedSinceMs ?? Number.NEGATIVE_INFINITY);
+    const presenceMs = isAnswered ? Math.max(this.lastPresenceMs, before?.presenceMs ?? 0) : nowMs;
+    this.heard.set(key, { renewalMs, presenceMs, suspectedSinceMs: null, askedMs: null, assumed: false });
   }
 
   /**
@@ -68,6 +82,7 @@ export class Fence {
       renewalMs: longAgoMs,
       presenceMs: longAgoMs,
       suspectedSinceMs: nowMs,
+      askedMs: null,
       assumed: true,
     });
   }
@@ -90,19 +105,27 @@ export class Fence {
     const heard = this.heard.get(session.key);
     if (heard === undefined) return;
     heard.renewalMs = Math.max(heard.renewalMs, sentAtMs);
-    // Whoever suspected this worker has asked or given up by now, and a session that was given up is not renewed.
-    if (
-      heard.suspectedSinceMs !== null &&
-      sentAtMs > heard.suspectedSinceMs + session.recoveryWindowMs + OWNER_SLACK_MS
-    ) {
-      heard.suspectedSinceMs = null;
-      heard.assumed = false;
-      heard.presenceMs = sentAtMs;
-    }
+  }
+
+  /**
+   * Whether attempts wait for the word of the owner, and it does not seem to come by itself: it may never have been told,
+   * and how long one that was told may take to decide nobody knows.
+   */
+  needsWord(key: string, nowMs: number): boolean {
+    const heard = this.heard.get(key);
+    if (heard === undefined) return false;
+    const { suspectedSinceMs, askedMs } = heard;
+    return askedMs !== null || (suspectedSinceMs !== null && nowMs - suspectedSinceMs >= OWNER_ASKS_WITHIN_MS);
+  }
+
+  /** The owner is being asked for its word. One that gets the question, and no answer to its own, gives the session up. */
+  asked(key: string, nowMs: number): void {
+    const heard = this.heard.get(key);
+    if (heard !== undefined) heard.askedMs ??= nowMs;
   }
 
   presenceAnswered(sentAtMs: number): void {
-    this.presenceIsWatched = true;
+    this.lastPresenceMs = Math.max(this.lastPresenceMs, sentAtMs);
     for (const heard of this.heard.values()) {
       if (heard.suspectedSinceMs === null) heard.presenceMs = Math.max(heard.presenceMs, sentAtMs);
     }
@@ -132,7 +155,8 @@ export class Fence {
     if (heard === undefined) return Number.NEGATIVE_INFINITY;
     const byLease = heard.renewalMs + session.leaseTtlMs;
     const byPresence = this.presenceIsWatched ? heard.presenceMs + this.presenceTtlMs : Number.POSITIVE_INFINITY;
-    return Math.min(byLease, byPresence) + session.recoveryWindowMs;
+    const byQuestion = heard.askedMs ?? Number.POSITIVE_INFINITY;
+    return Math.min(byLease, byPresence, byQuestion) + session.recoveryWindowMs;
   }
 
   cancelAtMs(session: FencedSession): number {
@@ -145,7 +169,7 @@ export class Fence {
 
   mayStart(session: FencedSession, nowMs: number): MayStart {
     const heard = this.heard.get(session.key);
-    if (heard === undefined || heard.suspectedSinceMs !== null) return 'no';
+    if (heard === undefined || heard.suspectedSinceMs !== null || heard.askedMs !== null) return 'no';
     if (nowMs >= this.cancelAtMs(session)) return 'ask-first';
     // Within a third of the TTL a renewal is answered; presence comes more often.
     const freshForMs =

@@ -11,6 +11,7 @@ import {
 } from '@temporalio/client';
 import { AtlasError, findErrorCode } from '../contract/errors.js';
 import {
+  type OwnerList,
   type PresenceRequest,
   type PresenceSnapshot,
   REGISTER_UPDATE,
@@ -217,7 +218,7 @@ export class Presence {
   }
 
   /** A last snapshot, then the word that the worker has stopped; bounded, and not answered it shows as lost. */
-  async stop(owners: StoppedNotice['owners']): Promise<void> {
+  async stop(owners: OwnerList): Promise<void> {
     if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);

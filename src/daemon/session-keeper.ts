@@ -123,6 +123,8 @@ export class SessionKeeper {
   private readonly limbo = new Map<string, Limbo>();
   private readonly expiries = new Map<string, number>();
   private readonly fence: Fence;
+  /** When the owner of a session that is suspected is asked for its word again. */
+  private readonly nextWordMs = new Map<string, number>();
   /** Sessions whose attempts were cancelled for the fence, so that it is done once. */
   private readonly fenced = new Set<string>();
   /** When a pinned activity last ran, by session. */
@@ -198,7 +200,7 @@ export class SessionKeeper {
       state: 'granting',
     };
     await this.takeSlot(entry);
-    this.fence.confirmed(key, ports.clock.monotonicMs());
+    this.fence.granted(key, ports.clock.monotonicMs());
     try {
       const sentAtMs = ports.clock.monotonicMs();
       // All three before the owner hears of it, side by side: none of them promises anything to anybody.
@@ -241,6 +243,8 @@ export class SessionKeeper {
 
   /** A session is acquired again with a higher epoch after it was lost; what is left of the older one ends first. */
   private async makeWayForEpoch(key: string, task: LeaseTask): Promise<void> {
+    // The table forgets a session a little before its end is over, and what follows would hit the new one.
+    await this.endings.get(key);
     for (let older = this.table.session(key); older !== undefined; older = this.table.session(key)) {
       if (older.epoch > task.request.epoch) {
         throw new AtlasError(
@@ -363,6 +367,10 @@ export class SessionKeeper {
     const { grantId, session, epoch, leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = task.request;
     const known = await this.heldByGrant(grantId, session);
     if (known.epoch > epoch) {
+      // A reset takes an owner back behind a lease it had. Of two runs of a workflow one is open, and that is the one whose
+      // lease can be renewed: the other's attempts must have ended before it is told that the session is lost.
+      if (known.runId !== task.runId && (await ports.temporal.heartbeat(task.leaseToken)) === 'renewed')
+        await this.end(known.key, 'its owner was reset', 'none');
       throw new AtlasError(
         'SessionLost',
         `The lease ${epoch} of session ${known.key} is older than the one held (${known.epoch}).`,
@@ -383,10 +391,27 @@ export class SessionKeeper {
     const sentAtMs = ports.clock.monotonicMs();
     // Not durable: without it a restart asks the owner again.
     await this.record({ type: 'session', entry }, 'buffered');
-    const answer = await ports.temporal.heartbeat(entry.leaseToken);
+    let answer: Awaited<ReturnType<TemporalPort['heartbeat']>> | 'unclear';
+    try {
+      answer = await ports.temporal.heartbeat(entry.leaseToken);
+    } catch (error) {
+      // Failing the attempt would end the lease under an owner that a renewal may have told already.
+      answer = 'unclear';
+      this.callFailed();
+      ports.log.warn(
+        { event: 'adopt-unclear', ...named(entry), reason: messageOf(error) },
+        'The lease of an adopted session could not be renewed; it is tried again',
+      );
+    }
     // It may have ended meanwhile, and then nobody would renew the new lease: its owner is told when all is over.
     const current = await this.heldByGrant(grantId, session);
-    if (answer !== 'renewed' || current.leaseToken !== entry.leaseToken) return;
+    if (current.leaseToken !== entry.leaseToken) return;
+    if (answer === 'unclear') {
+      this.limbo.delete(entry.key);
+      const renewal = this.renewals.get(entry.key);
+      if (renewal !== undefined) renewal.dueAtMs = Math.min(renewal.dueAtMs, ports.clock.monotonicMs());
+    }
+    if (answer !== 'renewed') return;
     this.limbo.delete(entry.key);
     this.fence.confirmed(entry.key, sentAtMs);
     this.fenced.delete(entry.key);
@@ -451,6 +476,10 @@ export class SessionKeeper {
         { event: 'owner-unknown', ...named(entry), reason: messageOf(error) },
         'The owner of a session could not be described; it is tried again',
       );
+      // The renewal that leads here again need not wait for its time.
+      const renewal = this.renewals.get(entry.key);
+      if (renewal !== undefined)
+        renewal.dueAtMs = Math.min(renewal.dueAtMs, ports.clock.monotonicMs() + RETRY_AFTER_MS);
       return;
     }
     if (!this.holdsLease(entry)) return;
@@ -487,12 +516,29 @@ export class SessionKeeper {
     }
     if (limbo.kind === 'handed-over' || nowMs < limbo.nextAskMs) return;
     limbo.nextAskMs = nowMs + ASK_EVERY_MS;
+    this.fence.asked(entry.key, nowMs);
     try {
       const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
       if (answer === 'gone' && this.limbo.get(entry.key) === limbo) {
         this.limbo.delete(entry.key);
         await this.askAfterOwner(entry);
       }
+    } catch (error) {
+      this.ports.log.debug(
+        { event: 'ask-unanswered', ...named(entry), reason: messageOf(error) },
+        'The question to an owner was not answered',
+      );
+    }
+  }
+
+  /** Attempts wait for the owner's word whether it still counts on the session; has it ask. */
+  private async askForWord(entry: SessionEntry): Promise<void> {
+    const nowMs = this.ports.clock.monotonicMs();
+    this.nextWordMs.set(entry.key, nowMs + ASK_EVERY_MS);
+    this.fence.asked(entry.key, nowMs);
+    try {
+      const answer = await this.ports.temporal.askOwner(entry, this.grantOf(entry));
+      if (answer === 'gone' && this.holdsLease(entry)) await this.askAfterOwner(entry);
     } catch (error) {
       this.ports.log.debug(
         { event: 'ask-unanswered', ...named(entry), reason: messageOf(error) },
@@ -517,8 +563,15 @@ export class SessionKeeper {
       const renewal = this.renewals.get(entry.key);
       if (overdue !== undefined) jobs.push(() => this.end(entry.key, overdue, 'fail', 'SessionExpired'));
       else if (limbo !== undefined) jobs.push(() => this.tendLimbo(entry, limbo));
-      else if (renewal !== undefined && renewal.inFlight === undefined && renewal.dueAtMs <= nowMs) {
-        jobs.push(() => this.renew(entry));
+      else {
+        if (
+          entry.state === 'held' &&
+          this.fence.needsWord(entry.key, nowMs) &&
+          nowMs >= (this.nextWordMs.get(entry.key) ?? 0)
+        )
+          jobs.push(() => this.askForWord(entry));
+        if (renewal !== undefined && renewal.inFlight === undefined && renewal.dueAtMs <= nowMs)
+          jobs.push(() => this.renew(entry));
       }
     }
     for (const [token, finishing] of this.finishing) {
@@ -722,6 +775,7 @@ export class SessionKeeper {
     this.limbo.delete(key);
     this.expiries.delete(key);
     this.fence.forget(key);
+    this.nextWordMs.delete(key);
     this.fenced.delete(key);
     this.lastActiveMs.delete(key);
     for (const activity of [...this.reports.keys()])

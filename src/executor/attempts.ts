@@ -33,6 +33,8 @@ const HEARTBEATS_PER_TIMEOUT = 3;
 const SUPERSEDE_TIMEOUT_MS = 30_000;
 
 interface RunningAttempt {
+  /** By the count of the server. */
+  readonly attempt: number;
   /** That of the session once it is known, before that the one that its owner's run would have. */
   key: string | null;
   readonly abort: AbortController;
@@ -84,17 +86,15 @@ export class AttemptGuard {
     }
     const session = sessionId === undefined ? undefined : sessionOf(sessionId, runId);
     const activityKey = `${runId}/${info.activityId}`;
-    await this.supersede(activityKey);
-
     const abort = new AbortController();
     let settle: () => void = () => undefined;
     const ended = new Promise<void>((resolve) => {
       settle = resolve;
     });
-    // Registered before the supervisor is asked, so that no cancellation falls between its answer and the start.
     const key = session === undefined ? null : sessionKey(session.session, runId);
-    const attempt: RunningAttempt = { key, abort, ended };
-    this.running.set(activityKey, attempt);
+    const attempt: RunningAttempt = { attempt: info.attempt, key, abort, ended };
+    // Registered before the supervisor is asked, so that no cancellation falls between its answer and the start.
+    await this.register(activityKey, attempt);
     const id = `${activityKey}#${info.attempt}`;
     try {
       const facts = await this.begin(id, context, session);
@@ -143,11 +143,19 @@ export class AttemptGuard {
     }
   }
 
-  /** Cancels an older attempt of the same activity and waits for its end. */
-  private async supersede(activityKey: string): Promise<void> {
-    const older = this.running.get(activityKey);
-    if (older === undefined) return;
-    older.abort.abort(failure('AttemptSuperseded', 'A newer attempt of the same activity has started.'));
+  /** Makes it the running attempt of its activity, once an older one was cancelled and has ended. */
+  private async register(activityKey: string, attempt: RunningAttempt): Promise<void> {
+    // From the start again after each: several may have waited for the same one.
+    for (let other = this.running.get(activityKey); other !== undefined; other = this.running.get(activityKey)) {
+      const superseded = failure('AttemptSuperseded', 'A newer attempt of the same activity has started.');
+      if (other.attempt > attempt.attempt) throw superseded;
+      other.abort.abort(superseded);
+      await this.untilEnded(other);
+    }
+    this.running.set(activityKey, attempt);
+  }
+
+  private async untilEnded(older: RunningAttempt): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {

@@ -21,6 +21,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import {
+  type OwnerList,
   PRESENCE_ACTIVITY,
   type PresenceRequest,
   type PresenceSnapshot,
@@ -45,13 +46,25 @@ const SUSPECTED_FOR_MS = 60_000;
 /** A registration and the loss of a worker are a dozen events each; far below the server's limit of 50,000. */
 const CONTINUE_AFTER_EVENTS = 4_000;
 
+/** What a run hands to the next one beside the memo. */
+interface Unfinished {
+  readonly suspectedAtMs?: number;
+  readonly leftOwners: OwnerList;
+  readonly unwatchedOwners: OwnerList;
+}
+
 /** Runs for as long as the worker is known; its daemon starts it together with the first registration. */
-export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
+export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished): Promise<void> {
   let memo: WorkerMemo | undefined;
   let presenceScope: CancellationScope | undefined;
   let presenceCount = 0;
   /** When owners were last told that the worker may be gone; they have decided long before a minute has passed. */
-  let suspectedAtMs = Number.NEGATIVE_INFINITY;
+  let suspectedAtMs = unfinished?.suspectedAtMs ?? Number.NEGATIVE_INFINITY;
+  /**
+   * The list of a presence activity that ended without silence, until the next one has a list of its own: a daemon that
+   * dies in between is missed by an activity that knows of no owner.
+   */
+  let unwatchedOwners: OwnerList = unfinished?.unwatchedOwners ?? [];
   /** Set by an update that makes the running presence activity obsolete. */
   let superseded = false;
 
@@ -73,7 +86,11 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
       transition({ state: 'ready', identity, changedAtMs: Date.now() });
       // A daemon that comes back from a network cut goes on with the presence activity it has picked up; any other
       // life of the daemon, perhaps with another control queue, gets one of its own.
-      if (previous?.nonce !== identity.nonce) endPresence();
+      if (previous?.nonce !== identity.nonce) {
+        // What another life of the daemon holds it says itself; until then its fence does not count on being missed.
+        unwatchedOwners = [];
+        endPresence();
+      }
       return {
         replaced: previous !== undefined && previous.instance !== identity.instance,
         suspected: Date.now() - suspectedAtMs < SUSPECTED_FOR_MS,
@@ -92,11 +109,12 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
     },
   );
   /** The owners of sessions that a stopped daemon has left to its next start. */
-  let leftOwners: StoppedNotice['owners'] = [];
-  setHandler(stoppedUpdate, ({ nonce, owners }) => {
+  let leftOwners: OwnerList = unfinished?.leftOwners ?? [];
+  setHandler(stoppedUpdate, ({ nonce, owners = [] }) => {
     if (memo === undefined || memo.identity.nonce !== nonce) return;
     transition({ state: 'stopped', identity: memo.identity, changedAtMs: Date.now() });
     leftOwners = owners;
+    unwatchedOwners = [];
     endPresence();
   });
 
@@ -120,9 +138,11 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
       presenceScope = new CancellationScope();
       const lost = current.state === 'lost';
       const end = await presenceScope.run(() => watchPresence(current.identity, presenceCount, lost));
-      if (end.silent && end.lastSnapshot !== undefined) {
+      const owners = end.lastSnapshot?.sessions ?? unwatchedOwners;
+      unwatchedOwners = end.silent || superseded ? [] : owners.map(({ workflowId, runId }) => ({ workflowId, runId }));
+      if (end.silent && owners.length > 0) {
         suspectedAtMs = Date.now();
-        await suspectWorker(current.identity, end.lastSnapshot.sessions);
+        await suspectWorker(current.identity, owners);
       }
       if (end.silent && !superseded) {
         transition({
@@ -133,19 +153,27 @@ export async function atlasWorker(carried?: WorkerMemo): Promise<void> {
         });
       }
     }
-    if (workflowInfo().historyLength > CONTINUE_AFTER_EVENTS) await continueAsNew<typeof atlasWorker>(memo);
+    if (workflowInfo().historyLength > CONTINUE_AFTER_EVENTS) {
+      await continueAsNew<typeof atlasWorker>(memo, {
+        ...(Number.isFinite(suspectedAtMs) ? { suspectedAtMs } : {}),
+        leftOwners,
+        unwatchedOwners,
+      });
+    }
   }
 }
 
 /** Tells every owner on the last list of the worker that it may be gone; each asks the worker itself. */
-async function suspectWorker(identity: WorkerIdentity, owners: StoppedNotice['owners']): Promise<void> {
+async function suspectWorker(identity: WorkerIdentity, owners: OwnerList): Promise<void> {
   const suspicion: Suspicion = { worker: identity.name, queue: identity.queue };
   await Promise.all(
     owners.map(({ workflowId, runId }) =>
-      // An owner that has closed meanwhile needs no word.
       getExternalWorkflowHandle(workflowId, runId)
         .signal(SUSPECTED_SIGNAL, suspicion)
-        .catch(() => undefined),
+        // Not found: an owner that has closed meanwhile needs no word. Any other is left to the TTL of its lease.
+        .catch((error: unknown) => {
+          log.debug('An owner was not told that its worker may be gone', { workflowId, runId, reason: String(error) });
+        }),
     ),
   );
 }
@@ -172,8 +200,9 @@ async function watchPresence(identity: WorkerIdentity, count: number, lost: bool
     return { silent: false };
   } catch (error) {
     const cause = error instanceof ActivityFailure ? error.cause : error;
-    if (!(cause instanceof TimeoutFailure) || cause.timeoutType === 'START_TO_CLOSE') return { silent: false };
+    if (!(cause instanceof TimeoutFailure)) return { silent: false };
+    const silent = cause.timeoutType !== 'START_TO_CLOSE';
     const lastSnapshot = cause.lastHeartbeatDetails as PresenceSnapshot | undefined;
-    return { silent: true, ...(lastSnapshot === undefined ? {} : { lastSnapshot }) };
+    return { silent, ...(lastSnapshot === undefined ? {} : { lastSnapshot }) };
   }
 }

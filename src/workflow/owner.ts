@@ -282,8 +282,10 @@ class Owner {
     // Before the body is run again: the worker ends what still runs when it learns of the cancellation, or at its fence,
     // which falls a window after it could last have been heard of. A suspicion has waited that out already.
     if (!held.fenceHasFallen) {
+      // The end of a lease that two workers had speaks for one of them.
+      const isSole = held.otherGrants.length === 0;
       await runtime.untilEvenIfCancelled(
-        () => held.leaseEndedByWorker(),
+        () => isSole && held.leaseEndedByWorker(),
         Math.max(held.contract.leaseTtlMs, held.grant.presenceTtlMs) + held.contract.recoveryWindowMs,
       );
     }

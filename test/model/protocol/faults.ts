@@ -1,5 +1,8 @@
 /** What goes wrong, and when: the schedule of one seed. */
+import type { SessionContract } from '../../../src/workflow/owner.js';
 import type { Host } from './host.js';
+import type { Random } from './kernel.js';
+import type { Step } from './owner.js';
 import type { World } from './world.js';
 
 export type FaultKind =
@@ -20,7 +23,12 @@ export type FaultKind =
   | 'long freeze of both'
   | 'reset'
   | 'terminate'
-  | 'cancel';
+  | 'cancel'
+  | 'cut of a supervisor'
+  | 'slow link, then a cut'
+  | 'cut after a question'
+  | 'clock step'
+  | 'full disk';
 
 export interface Mix {
   readonly name: string;
@@ -32,6 +40,24 @@ export interface Mix {
   readonly gentle: boolean;
   /** Short limits, and activities that do not end when they should. */
   readonly strained: boolean;
+  /** What is not left to chance: a mix that is aimed at something. */
+  readonly aim: Aim;
+}
+
+type Range = readonly [number, number];
+
+export interface Aim {
+  readonly hosts?: Range;
+  readonly owners?: Range;
+  readonly ownersStartMs?: Range;
+  /** How long each fault lasts. */
+  readonly lastsMs?: Range;
+  /** From the end of one fault of a gentle mix to the next. */
+  readonly gapMs?: Range;
+  /** What every host can do; each owner asks for it or for nothing. */
+  readonly capabilities?: readonly string[];
+  readonly contract?: (random: Random) => Partial<SessionContract>;
+  readonly step?: (random: Random) => Partial<Step>;
 }
 
 const CUTS = ['cut', 'half-open', 'slow link'] as const;
@@ -45,6 +71,15 @@ const CRASHES = [
 ] as const;
 const FREEZES = ['supervisor freeze', 'executor freeze', 'short freeze of both'] as const;
 const OWNERS = ['reset', 'terminate', 'cancel'] as const;
+const SURROUNDINGS = ['clock step', 'full disk'] as const;
+
+/** Activities that run through all that happens, and do not end when they are told to. */
+const stubborn = (random: Random): Partial<Step> => ({
+  durationMs: random.between(15_000, 40_000),
+  stopsAfterMs: random.chance(0.6) ? null : random.between(0, 1_000),
+  busy: false,
+  pauseMs: 0,
+});
 
 const mix = (
   name: string,
@@ -58,6 +93,7 @@ const mix = (
   owners: false,
   gentle: false,
   strained: false,
+  aim: {},
   ...rest,
 });
 
@@ -68,7 +104,9 @@ export const MIXES = {
   crashes: mix('crashes', CRASHES, [1, 4]),
   freezes: mix('freezes', FREEZES, [1, 3]),
   owners: mix('owners', OWNERS, [1, 3], { owners: true }),
-  everything: mix('everything', [...CUTS, ...OUTAGES, ...CRASHES, ...FREEZES, ...OWNERS], [2, 6], { owners: true }),
+  everything: mix('everything', [...CUTS, ...OUTAGES, ...CRASHES, ...FREEZES, ...OWNERS, ...SURROUNDINGS], [2, 6], {
+    owners: true,
+  }),
   gentle: mix(
     'gentle',
     ['outage', 'lost answers', 'supervisor crash', 'executor crash', 'supervisor crash at an effect'],
@@ -86,6 +124,71 @@ export const MIXES = {
     },
   ),
   flapping: mix('flapping', ['cut', 'half-open', 'cut', 'half-open', 'supervisor crash'], [4, 9], { strained: true }),
+  surroundings: mix('surroundings', [...SURROUNDINGS, ...SURROUNDINGS, ...CRASHES, 'cut', 'outage'], [2, 5], {
+    owners: true,
+  }),
+  crowd: mix('crowd', ['executor crash', 'supervisor crash'], [0, 2], {
+    aim: {
+      hosts: [1, 1],
+      owners: [8, 14],
+      ownersStartMs: [500, 12_000],
+      lastsMs: [500, 3_000],
+      capabilities: ['gpu'],
+      contract: () => ({ acquireTimeoutMs: 4_000, maxDurationMs: 3_600_000, idleTimeoutMs: null }),
+      step: (random) => ({ durationMs: random.between(1_000, 1_800), pauseMs: 0, busy: false }),
+    },
+  }),
+  grants: mix('grants', ['supervisor crash at an effect', 'supervisor crash at an effect', 'lost answers'], [1, 2], {
+    gentle: true,
+    aim: { ownersStartMs: [2_000, 2_500], gapMs: [900, 1_600] },
+  }),
+  'links that heal': mix(
+    'links that heal',
+    [
+      'cut of a supervisor',
+      'cut of a supervisor',
+      'half-open',
+      'slow workflows',
+      'supervisor crash',
+      'cut after a question',
+    ],
+    [1, 4],
+    {
+      aim: {
+        lastsMs: [6_000, 13_000],
+        contract: (random) => ({
+          leaseTtlMs: random.pick([10_000, 20_000, 60_000]),
+          recoveryWindowMs: random.pick([5_000, 2_000]),
+          maxDurationMs: 3_600_000,
+        }),
+        step: stubborn,
+      },
+    },
+  ),
+  'resets under cuts': mix('resets under cuts', ['reset', 'cut', 'cut of a supervisor'], [2, 5], {
+    owners: true,
+    aim: { hosts: [2, 3], lastsMs: [6_000, 13_000], step: stubborn },
+  }),
+  'slow links': mix('slow links', ['slow link, then a cut'], [1, 2], {
+    aim: {
+      contract: (random) => ({
+        leaseTtlMs: 20_000,
+        recoveryWindowMs: random.between(1_000, 2_000),
+        maxDurationMs: 3_600_000,
+      }),
+      step: stubborn,
+    },
+  }),
+  expiries: mix('expiries', ['cut of a supervisor', 'cut'], [1, 2], {
+    aim: {
+      lastsMs: [6_000, 11_000],
+      contract: (random) => ({
+        leaseTtlMs: random.pick([6_000, 20_000]),
+        maxDurationMs: random.between(8_000, 25_000),
+      }),
+      step: stubborn,
+    },
+  }),
   'freezes of both': mix('freezes of both', ['long freeze of both', 'cut', 'outage'], [1, 3]),
 } as const satisfies Record<string, Mix>;
 
@@ -96,7 +199,7 @@ const FAULTS_UNTIL_MS = 35_000;
 /** Less than presence TTL + recovery window, with what a start takes. */
 const GENTLE_DOWN_MS = 5_000;
 
-export function planFaults(world: World, { kinds, count, gentle, strained }: Mix): void {
+export function planFaults(world: World, { kinds, count, gentle, strained, aim }: Mix): void {
   const { sim } = world;
   const { random } = sim;
   let fromMs = FAULTS_FROM_MS;
@@ -104,12 +207,15 @@ export function planFaults(world: World, { kinds, count, gentle, strained }: Mix
   for (let index = 0; index < faults; index += 1) {
     const kind = random.pick(kinds);
     const atMs = gentle
-      ? fromMs + random.between(1_000, 20_000)
+      ? fromMs + random.between(...(aim.gapMs ?? ([1_000, 20_000] as const)))
       : random.chance(0.25) && index > 0
         ? fromMs + random.between(0, 500)
         : random.between(FAULTS_FROM_MS, FAULTS_UNTIL_MS);
     const host = random.pick(world.hosts);
-    const durationMs = random.chance(strained ? 0.2 : 0.5) ? random.between(200, 8_000) : random.between(8_000, 40_000);
+    const isShort = random.chance(strained ? 0.2 : 0.5);
+    const durationMs = random.between(
+      ...(aim.lastsMs ?? (isShort ? ([200, 8_000] as const) : ([8_000, 40_000] as const))),
+    );
     const { begin, lastsMs } = planFault(
       world,
       kind,
@@ -133,6 +239,8 @@ interface Fault {
   readonly lastsMs: number;
 }
 
+/** How long a cut waits for a question between a worker and an owner, either way. */
+const QUESTION_WITHIN_MS = 20_000;
 /** The longest time until an armed crash comes about. */
 const ARMED_MS = 5_000;
 
@@ -174,6 +282,85 @@ function planFault(world: World, kind: FaultKind, host: Host, durationMs: number
         },
       };
     }
+    case 'cut of a supervisor':
+      world.outageMs += durationMs;
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          const link = host.supervisorLink;
+          link.outCuts += 1;
+          link.inCuts += 1;
+          later(durationMs, kind, () => {
+            link.outCuts -= 1;
+            link.inCuts -= 1;
+          });
+        },
+      };
+    case 'cut after a question': {
+      const waitMs = random.between(0, 300);
+      world.outageMs += durationMs;
+      return {
+        lastsMs: QUESTION_WITHIN_MS + durationMs,
+        begin: () => {
+          const { link } = host;
+          const cut = () => {
+            host.onQuestion = () => undefined;
+            sim.after(waitMs, () => {
+              link.outCuts += 1;
+              link.inCuts += 1;
+              later(durationMs, kind, () => {
+                link.outCuts -= 1;
+                link.inCuts -= 1;
+              });
+            });
+          };
+          host.onQuestion = cut;
+          sim.after(QUESTION_WITHIN_MS, () => {
+            if (host.onQuestion === cut) host.onQuestion = () => undefined;
+          });
+        },
+      };
+    }
+    case 'slow link, then a cut': {
+      const slowMs = random.between(600, 980);
+      const slowForMs = random.between(3_000, 8_000);
+      const { link } = host;
+      world.outageMs += durationMs;
+      return {
+        lastsMs: slowForMs + durationMs,
+        begin: () => {
+          link.slowMs += slowMs;
+          sim.after(slowForMs, () => {
+            link.outCuts += 1;
+            link.inCuts += 1;
+            later(durationMs, kind, () => {
+              link.slowMs -= slowMs;
+              link.outCuts -= 1;
+              link.inCuts -= 1;
+            });
+          });
+        },
+      };
+    }
+    case 'clock step': {
+      const stepMs = random.between(-600_000, 600_000);
+      return {
+        lastsMs: 0,
+        begin: () => {
+          host.clockOffsetMs += stepMs;
+        },
+      };
+    }
+    case 'full disk':
+      return {
+        lastsMs: durationMs,
+        begin: () => {
+          host.disk.full += 1;
+          later(durationMs, kind, () => {
+            host.disk.full -= 1;
+          });
+        },
+      };
     case 'outage':
       world.outageMs += durationMs;
       return {

@@ -10,7 +10,7 @@ import { ApplicationFailure, CancelledFailure, CompleteAsyncError } from '@tempo
 import type { ActivityInboundCallsInterceptor } from '@temporalio/worker';
 import { AtlasError, ERRORS, findError } from '../../../src/contract/errors.js';
 import type { BeginAttempt, EncodedResult, ExecutorCommand } from '../../../src/contract/local.js';
-import { acquireQueue } from '../../../src/contract/names.js';
+import { acquireQueue, capabilitySubsets } from '../../../src/contract/names.js';
 import {
   ADOPT_ACTIVITY,
   ASK_SIGNAL,
@@ -58,13 +58,19 @@ class Disk {
   readonly scratch = new Map<string, number>();
   /** Renamed away and not deleted yet. */
   trash = 0;
+  /** Counted, since faults overlap. */
+  full = 0;
 
   constructor(private readonly sim: Simulation) {}
 
   async append(process: Process, record: LedgerRecord, durable: boolean): Promise<void> {
     if (!process.mayAct()) return never();
-    const position = this.records.push(record);
     const { random } = this.sim;
+    if (this.full > 0) {
+      await process.sleep(random.between(0, 1));
+      throw noSpace();
+    }
+    const position = this.records.push(record);
     await process.sleep(random.between(0, 1));
     this.writtenCount = Math.max(this.writtenCount, position);
     if (!durable) return;
@@ -86,6 +92,10 @@ class Disk {
   }
 }
 
+function noSpace(): Error {
+  return new Error('ENOSPC: no space left on device');
+}
+
 export class Host {
   readonly disk: Disk;
   /** The way of the whole host, and of each of its processes. */
@@ -98,7 +108,11 @@ export class Host {
   /** Every executor that is alive, with what a killed supervisor left. */
   readonly executors = new Set<Executor>();
   lives = 0;
-  /** The longest time that both processes were frozen at once. */
+  /** Called when an owner was asked for its word, or was given an answer. */
+  onQuestion: () => void = () => undefined;
+  /** What the clock of the records was set by. */
+  clockOffsetMs = 0;
+  /** The longest time that both processes were frozen at once, or one frozen and the other dead. */
   frozenTogetherMs = 0;
   private frozenTogetherSinceMs: number | undefined;
   /** Grants that this host has made. */
@@ -117,17 +131,23 @@ export class Host {
   start(): void {
     if (this.supervisor?.process.alive === true) return;
     this.supervisor = new Supervisor(this);
+    this.noteFreezes();
     this.supervisor.process.deliver(() => {
       void this.supervisor!.start();
     });
   }
 
-  /** To be called before and after every freeze and thaw. */
+  /** To be called whenever a process was stopped, goes on or died, and before it goes on. */
   noteFreezes(): void {
     const { nowMs } = this.world.sim;
     if (this.frozenTogetherSinceMs !== undefined)
       this.frozenTogetherMs = Math.max(this.frozenTogetherMs, nowMs - this.frozenTogetherSinceMs);
-    const both = this.supervisor?.process.frozen === true && [...this.executors].some((executor) => executor.stopped);
+    // One that is dead ends a stopped executor no more than one that is stopped.
+    const { process } = this.supervisor ?? {};
+    const both =
+      process !== undefined &&
+      (process.frozen || !process.alive) &&
+      [...this.executors].some((executor) => executor.stopped);
     if (!both) this.frozenTogetherSinceMs = undefined;
     else this.frozenTogetherSinceMs ??= nowMs;
   }
@@ -137,6 +157,7 @@ export class Host {
     if (supervisor?.process.alive !== true) return;
     this.world.sim.note(this.name, () => 'the supervisor dies');
     supervisor.process.die();
+    this.noteFreezes();
     this.disk.crash(false);
   }
 
@@ -158,6 +179,13 @@ export class Host {
     if (supervisor?.process.alive !== true || !supervisor.resumed) return undefined;
     const key = supervisor.table.attempt(attemptId)?.sessionKey;
     return key == null ? undefined : supervisor.table.session(key)?.grantId;
+  }
+
+  /** Whether another attempt of the activity is at work here. */
+  runsAnother(activityKey: string, attempt: number): boolean {
+    return [...this.executors].some((executor) =>
+      [...executor.activities].some((activity) => activity.activityKey === activityKey && activity.attempt !== attempt),
+    );
   }
 
   /** Sessions that take a slot, with those whose activities have not ended. */
@@ -223,6 +251,8 @@ export class Supervisor {
     const { world, disk } = host;
     this.note(() => `the supervisor starts (life ${host.lives})`);
     await process.sleep(sim.random.between(20, 200));
+    // The ledger can not be opened: the daemon ends, and is started again.
+    while (disk.full > 0) await process.sleep(500);
     const table = SessionTable.replay(disk.records);
     this.table = table;
     if (!process.mayAct()) return;
@@ -232,7 +262,7 @@ export class Supervisor {
       for (const executor of host.executors) executor.kill('a restarted supervisor ends it');
       await process.sleep(sim.random.between(1, 20));
       table.apply({ type: 'executor', process: null });
-      await disk.append(process, { type: 'executor', process: null }, false);
+      await disk.append(process, { type: 'executor', process: null }, false).catch(() => undefined);
     }
     let giveSettings = (): void => undefined;
     const settings = new Promise<void>((resolve) => {
@@ -274,7 +304,7 @@ export class Supervisor {
           kill: (reason) => this.killExecutor(reason),
         },
         clock: {
-          now: () => EPOCH_MS + sim.nowMs,
+          now: () => EPOCH_MS + sim.nowMs + host.clockOffsetMs,
           monotonicMs: () => sim.nowMs,
           timer: (delayMs, callback) => process.timer(delayMs, callback),
         },
@@ -334,7 +364,11 @@ export class Supervisor {
         call(() => {
           server.complete(token, undefined);
         }),
-      answerConfirm: (token) => call(() => (server.complete(token, undefined) ? 'answered' : 'gone')),
+      answerConfirm: (token) =>
+        call(() => {
+          this.host.onQuestion();
+          return server.complete(token, undefined) ? 'answered' : 'gone';
+        }),
       cancelLease: (token) =>
         call(() => {
           server.cancelled(token);
@@ -352,7 +386,11 @@ export class Supervisor {
           server.complete(token, json === undefined ? undefined : JSON.parse(json));
         }),
       describeOwner: ({ runId }) => call(() => server.describe(runId)),
-      askOwner: ({ runId }, grant) => call(() => server.signal(runId, ASK_SIGNAL, grant)),
+      askOwner: ({ runId }, grant) =>
+        call(() => {
+          this.host.onQuestion();
+          return server.signal(runId, ASK_SIGNAL, grant);
+        }),
       signalGrant: ({ runId }, grant) => call(() => server.signal(runId, GRANT_SIGNAL, grant)),
     };
   }
@@ -360,9 +398,10 @@ export class Supervisor {
   private scratchPort() {
     const { disk } = this.host;
     const { process, sim } = this;
-    const effect = async <T>(act: () => T): Promise<T> => {
+    const effect = async <T>(act: () => T, needsSpace = false): Promise<T> => {
       if (!process.mayAct()) return never();
       await process.sleep(sim.random.between(0, 3));
+      if (needsSpace && disk.full > 0) throw noSpace();
       return act();
     };
     return {
@@ -370,7 +409,7 @@ export class Supervisor {
         effect(() => {
           disk.scratch.set(key, epoch);
           return `/scratch/${key}`;
-        }),
+        }, true),
       isIntact: (key: string) => effect(() => disk.scratch.has(key)),
       directory: (key: string) => `/scratch/${key}`,
       discard: (key: string) =>
@@ -397,7 +436,11 @@ export class Supervisor {
       const executor = new Executor(this, this.nextIncarnation, settings);
       this.executor = executor;
       this.table.apply({ type: 'executor', process: { pid: 1, startedAt: executor.incarnation } as never });
-      await host.disk.append(process, { type: 'executor', process: { pid: 1 } as never }, true);
+      try {
+        await host.disk.append(process, { type: 'executor', process: { pid: 1 } as never }, true);
+      } catch {
+        executor.kill('the ledger does not name it');
+      }
       const startedAtMs = this.sim.nowMs;
       await executor.ended(process);
       this.note(() => `the executor ${executor.incarnation} has ended`);
@@ -405,7 +448,7 @@ export class Supervisor {
       this.nextIncarnation = this.newIncarnation();
       this.executor = undefined;
       this.gate?.setClosed(true);
-      await host.disk.append(process, { type: 'executor', process: null }, false);
+      await host.disk.append(process, { type: 'executor', process: null }, false).catch(() => undefined);
       await this.keeper?.failAttempts(null);
       this.presenceChanged();
       await process.sleep(this.backoffMs);
@@ -432,7 +475,8 @@ export class Supervisor {
 
   private startPolls(keeper: SessionKeeper, gate: SlotGate): void {
     for (let index = 0; index < CONTROL_POLLS; index += 1) void this.pollControl(keeper);
-    void this.pollAcquire(keeper, gate);
+    for (const capabilities of capabilitySubsets(this.host.world.mix.aim.capabilities ?? []))
+      void this.pollAcquire(keeper, gate, capabilities);
   }
 
   private async pollControl(keeper: SessionKeeper): Promise<void> {
@@ -459,12 +503,12 @@ export class Supervisor {
     }
   }
 
-  private async pollAcquire(keeper: SessionKeeper, gate: SlotGate): Promise<void> {
-    const supplier = gate.supplier([]);
+  private async pollAcquire(keeper: SessionKeeper, gate: SlotGate, capabilities: readonly string[]): Promise<void> {
+    const supplier = gate.supplier(capabilities);
     const abort = new AbortController();
     for (;;) {
       const permit = await supplier.reserveSlot({} as never, abort.signal);
-      const task = await this.poll(acquireQueue('atlas', []));
+      const task = await this.poll(acquireQueue('atlas', capabilities));
       if (task === undefined) {
         supplier.releaseSlot({ permit } as never);
         continue;

@@ -21,6 +21,11 @@ export interface Mutant {
   /** Where the search starts; a schedule that is known to show it saves the time. */
   readonly firstSeed?: number;
   readonly breaks: readonly Violation['invariant'][];
+  /**
+   * Another rule that covers this one, so that it shows only where both are taken away. A schedule counts then only if the
+   * protocol without that other rule alone keeps its promises under it.
+   */
+  readonly coveredBy?: { readonly why: string; readonly options: WorldOptions };
   readonly options?: WorldOptions;
   /** Changes a class for the time of the run; returns what undoes it. */
   readonly patch?: () => () => void;
@@ -51,6 +56,22 @@ function inKeeper(mutate: (keeper: Insides, supervisor: Supervisor) => void): Wo
   };
 }
 
+/** Both of what a test changes. */
+export function together(one: WorldOptions, other: WorldOptions): WorldOptions {
+  return {
+    ...one,
+    ...other,
+    host: {
+      ...one.host,
+      ...other.host,
+      keeper: (keeper, supervisor) => {
+        one.host?.keeper?.(keeper, supervisor);
+        other.host?.keeper?.(keeper, supervisor);
+      },
+    },
+  };
+}
+
 function inHeldSession(mutate: (held: Record<string, unknown>) => void): () => () => void {
   return () => {
     const held = HeldSession.prototype as unknown as Record<string, unknown>;
@@ -60,11 +81,15 @@ function inHeldSession(mutate: (held: Record<string, unknown>) => void): () => (
   };
 }
 
+const NO_KILL = inKeeper(({ fence }) => {
+  fence.killAtMs = () => Number.POSITIVE_INFINITY;
+});
+
 export const MUTANTS: readonly Mutant[] = [
   {
     rule: '1: the acquire timeout is a timer of the workflow',
     without: 'schedule-to-start bounds it, which begins anew at every retry',
-    mix: 'calm',
+    mix: 'crowd',
     breaks: [5],
     options: {
       runtime: (runtime) => {
@@ -115,7 +140,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '2: a restarted supervisor signals its grants again',
     without: 'what it was granting when it died stays unsaid',
-    mix: 'gentle',
+    mix: 'grants',
     breaks: [5, 6],
     options: inKeeper((keeper, supervisor) => {
       const old = new Set(supervisor.table.sessions().map(({ key }) => key));
@@ -162,6 +187,19 @@ export const MUTANTS: readonly Mutant[] = [
     }),
   },
   {
+    rule: '5: before a redo the owner waits until the fence must have fallen',
+    without: 'it acquires again at once',
+    mix: 'resets under cuts',
+    breaks: [1, 2, 3],
+    options: {
+      runtime: (runtime) => {
+        const { untilEvenIfCancelled } = runtime;
+        runtime.untilEvenIfCancelled = (done, timeoutMs) =>
+          Number.isFinite(timeoutMs) ? Promise.resolve(done()) : untilEvenIfCancelled(done, timeoutMs);
+      },
+    },
+  },
+  {
     rule: '6: an owner whose lease the server has timed out is asked',
     without: 'the slot waits for the owner to remember it',
     mix: 'everything',
@@ -186,7 +224,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '7: a worker answers "unknown" only once the attempts have ended',
     without: 'it answers at once',
-    mix: 'strained',
+    mix: 'expiries',
     breaks: [3],
     options: inKeeper((keeper) => {
       keeper.heldByGrant = (grantId) => {
@@ -200,7 +238,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '7: a confirmation counts once the server has taken it',
     without: 'it counts from when the question was taken',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper((keeper, { process }) => {
       const { confirm } = keeper;
@@ -212,9 +250,41 @@ export const MUTANTS: readonly Mutant[] = [
     }),
   },
   {
+    rule: '8: neither a grant nor a confirmation is a sign of presence',
+    without: 'the fence counts from them',
+    mix: 'flapping',
+    breaks: [3],
+    options: inKeeper(({ fence }) => {
+      const { confirmed } = fence;
+      fence.granted = fence.confirmed = (key, nowMs) => {
+        confirmed.call(fence, key, nowMs);
+        const heard = (fence as unknown as { heard: Map<string, { presenceMs: number }> }).heard.get(key)!;
+        heard.presenceMs = nowMs;
+      };
+    }),
+  },
+  {
+    rule: '8: an owner whose word is missing is asked for it',
+    without: 'the attempts of its session wait for ever',
+    mix: 'links that heal',
+    breaks: [5],
+    options: inKeeper(({ fence }) => {
+      fence.needsWord = () => false;
+    }),
+  },
+  {
+    rule: '8: a question to an owner counts for the fence',
+    without: 'only its silence does',
+    mix: 'links that heal',
+    breaks: [3],
+    options: inKeeper(({ fence }) => {
+      fence.asked = () => undefined;
+    }),
+  },
+  {
     rule: '8: the fence counts from when an answered call was sent',
     without: 'it counts from when the answer came',
-    mix: 'strained',
+    mix: 'slow links',
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const renewed = fence.renewed.bind(fence);
@@ -232,23 +302,25 @@ export const MUTANTS: readonly Mutant[] = [
     without: 'attempts are cancelled only',
     mix: 'strained',
     breaks: [3],
-    options: inKeeper(({ fence }) => {
-      fence.killAtMs = () => Number.POSITIVE_INFINITY;
-    }),
+    options: NO_KILL,
   },
   {
     rule: '8: an answered renewal alone does not lift a suspicion',
-    without: 'presence that was "not found" means nothing',
-    mix: 'strained',
+    without: 'it counts as a sign of life like any other',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper(({ fence }) => {
-      fence.presenceGone = () => undefined;
+      const { renewed } = fence;
+      fence.renewed = (session, sentAtMs) => {
+        renewed.call(fence, session, sentAtMs);
+        fence.confirmed(session.key, sentAtMs);
+      };
     }),
   },
   {
     rule: '8: a restarted worker assumes a suspicion until it is told otherwise',
     without: 'one answered renewal is enough',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const { resumed } = fence;
@@ -261,8 +333,12 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '8: an attempt that is fetched when a link heals waits for one answer',
     without: 'it starts',
-    mix: 'strained',
+    mix: 'links that heal',
     breaks: [3],
+    coveredBy: {
+      why: 'what starts too late is killed before the fence: the keeper looks at its fences when it begins an attempt',
+      options: NO_KILL,
+    },
     options: inKeeper(({ fence }) => {
       const mayStart = fence.mayStart.bind(fence);
       fence.mayStart = (session, nowMs) =>
@@ -280,7 +356,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '11: a restarted supervisor ends what an old executor left',
     without: 'the old executor stays at work',
     mix: 'everything',
-    breaks: [2, 3],
+    breaks: [1, 2, 3],
     options: { host: { keepsOldExecutor: true } },
   },
   {

@@ -442,8 +442,8 @@ export class OwnerExecution {
       failed = { error };
     }
     this.moveOn();
-    this.acquiringSinceMs = undefined;
     if (!this.replaying) this.world.sessionOver(this, failed?.error);
+    this.acquiringSinceMs = undefined;
     if (plan.lingerMs > 0) await this.wait(() => false, plan.lingerMs, true);
     if (failed !== undefined) throw failed.error;
   }
@@ -459,9 +459,9 @@ export class OwnerExecution {
 
   private async runBody(held: HeldSession, attempt: number) {
     const { plan, input } = this;
-    this.acquiringSinceMs = undefined;
     this.grants.push(held.grant);
     if (!this.replaying) this.world.bodyStarts(this, held.grant, attempt);
+    this.acquiringSinceMs = undefined;
     const body: BodyState = { cancelled: false, onCancel: new Set(), hitByLoss: false };
     const cancelBody = () => {
       if (body.cancelled) return;

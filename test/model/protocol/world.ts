@@ -102,7 +102,8 @@ export class World {
   async run(): Promise<Outcome> {
     const { sim, mix } = this;
     const { random } = sim;
-    const hostCount = random.int(1, 3);
+    const { aim } = mix;
+    const hostCount = random.int(...(aim.hosts ?? ([1, 3] as const)));
     for (let index = 1; index <= hostCount; index += 1) {
       const host = new Host(this, `w${index}`, random.int(1, 2));
       this.hosts.push(host);
@@ -110,10 +111,10 @@ export class World {
         host.start();
       });
     }
-    this.ownerCount = random.int(1, 4);
+    this.ownerCount = random.int(...(aim.owners ?? ([1, 4] as const)));
     for (let index = 1; index <= this.ownerCount; index += 1) {
       const plan = planOwner(this, `o${index}`);
-      const startAtMs = random.between(500, 8_000);
+      const startAtMs = random.between(...(aim.ownersStartMs ?? ([500, 8_000] as const)));
       sim.at(startAtMs, async () => {
         await this.startOwner(plan, { firstStep: 0, generation: 1, handle: undefined });
       });
@@ -296,6 +297,8 @@ export class World {
     const { grant, workflowId, step } = call;
     if (grant.worker !== host.name || !host.granted.has(grant.grantId))
       this.violate(1, `step ${step + 1} of ${workflowId} ran on ${host.name}, but ${grant.worker} was granted it`);
+    if (this.hosts.some((each) => each.runsAnother(activityKey, attempt)))
+      this.violate(1, `two attempts of step ${step + 1} of ${workflowId} ran at once, one of them on ${host.name}`);
     const acquisition = host.acquisitionOf(`${activityKey}#${attempt}`);
     if (acquisition !== undefined && acquisition !== grant.grantId)
       this.violate(1, `step ${step + 1} of ${workflowId} was scheduled on ${grant.grantId} and ran in ${acquisition}`);
@@ -362,6 +365,7 @@ function planOwner({ sim, mix }: World, workflowId: string): OwnerPlan {
       stopsAfterMs: random.chance(mix.strained ? 0.4 : 0.12) ? null : random.between(0, 1_000),
       busy: random.chance(0.06),
       pauseMs: random.chance(mix.strained ? 0.5 : 0.3) ? random.between(100, 8_000) : 0,
+      ...mix.aim.step?.(random),
     };
   });
   const continues = mix.owners && random.chance(0.3);
@@ -379,6 +383,8 @@ function planOwner({ sim, mix }: World, workflowId: string): OwnerPlan {
       onLost: random.chance(0.85) || mix.gentle ? 'redo' : 'fail',
       maxReacquisitions: 3,
       priority: undefined,
+      ...(mix.aim.capabilities === undefined ? {} : { capabilities: random.chance(0.5) ? mix.aim.capabilities : [] }),
+      ...mix.aim.contract?.(random),
     },
     steps,
     continueAfter: continues ? random.int(0, steps.length - 1) : null,

@@ -45,8 +45,21 @@ describe('the deadline of a session', () => {
     fence.presenceAnswered(30_000);
     fence.presenceAnswered(28_000);
     expect(fence.deadlineMs(SESSION)).toBe(41_000);
+    // Nor does a confirmation tell more of presence than presence itself.
     fence.confirmed(SESSION.key, 35_000);
-    expect(fence.deadlineMs(SESSION)).toBe(46_000);
+    expect(fence.deadlineMs(SESSION)).toBe(41_000);
+  });
+
+  it('is not moved by a grant beyond what presence was last heard', () => {
+    const fence = fenceOf({ watched: true });
+    const other = { ...SESSION, key: 't.run' };
+    fence.granted(other.key, 15_000);
+    // Owners may be told at any moment that presence was missed.
+    expect(fence.deadlineMs(other)).toBe(11_000);
+    expect(fence.mayStart(other, 15_000)).toBe('ask-first');
+    fence.presenceAnswered(15_100);
+    expect(fence.deadlineMs(other)).toBe(26_100);
+    expect(fence.mayStart(other, 15_200)).toBe('yes');
   });
 
   it('is kept for each session by itself', () => {
@@ -129,34 +142,59 @@ describe('a suspicion', () => {
     expect(fence.deadlineMs(SESSION)).toBe(20_000);
   });
 
-  it('is lifted by a renewal only once owners have asked or given up', () => {
+  it('is followed by a deadline that counts from the presence that was answered meanwhile, if any', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
-    // The window, and 3 s in which an owner may still be about to give up.
-    fence.renewed(SESSION, 16_000);
-    expect(fence.mayStart(SESSION, 16_000)).toBe('no');
-    expect(fence.deadlineMs(SESSION)).toBe(11_000);
-    fence.renewed(SESSION, 16_001);
-    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
-    expect(fence.deadlineMs(SESSION)).toBe(27_001);
+    fence.presenceAnswered(8_300);
+    fence.confirmed(SESSION.key, 10_000);
+    expect(fence.deadlineMs(SESSION)).toBe(19_300);
   });
 
-  it('that comes again counts from the first until it is lifted', () => {
+  it('is lifted by no renewal, however late: nobody knows how long an owner takes to decide', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
-    fence.presenceGone(15_000);
-    fence.renewed(SESSION, 16_001);
-    expect(fence.mayStart(SESSION, 16_001)).toBe('yes');
-    fence.presenceGone(17_000);
-    fence.renewed(SESSION, 18_000);
-    expect(fence.mayStart(SESSION, 18_000)).toBe('no');
+    fence.renewed(SESSION, 600_000);
+    expect(fence.mayStart(SESSION, 600_000)).toBe('no');
+    expect(fence.deadlineMs(SESSION)).toBe(11_000);
+  });
+
+  it('needs the word of the owner when that has not come within 3 s of its begin', () => {
+    const fence = fenceOf({ watched: true });
+    expect(fence.needsWord(SESSION.key, 8_000)).toBe(false);
+    fence.presenceGone(8_000);
+    fence.presenceGone(9_000);
+    expect([10_999, 11_000].map((nowMs) => fence.needsWord(SESSION.key, nowMs))).toEqual([false, true]);
+    fence.confirmed(SESSION.key, 12_000);
+    expect(fence.needsWord(SESSION.key, 60_000)).toBe(false);
+    fence.presenceGone(60_000);
+    expect(fence.needsWord(SESSION.key, 62_000)).toBe(false);
+    fence.forget(SESSION.key);
+    expect(fence.needsWord(SESSION.key, 70_000)).toBe(false);
+  });
+
+  it('about which its owner was asked ends attempts a window after that, until the owner has its answer', () => {
+    const fence = fenceOf({ watched: true });
+    fence.presenceAnswered(20_000);
+    fence.presenceGone(20_500);
+    expect(fence.deadlineMs(SESSION)).toBe(31_000);
+    fence.asked(SESSION.key, 23_500);
+    fence.asked(SESSION.key, 25_500);
+    expect(fence.deadlineMs(SESSION)).toBe(28_500);
+    // The fleet's trust does not reach an owner that is asking already.
+    fence.presenceTrusted(26_000);
+    expect(fence.mayStart(SESSION, 26_000)).toBe('no');
+    expect(fence.needsWord(SESSION.key, 26_000)).toBe(true);
+    fence.confirmed(SESSION.key, 27_000);
+    expect(fence.deadlineMs(SESSION)).toBe(37_000);
+    expect(fence.needsWord(SESSION.key, 27_000)).toBe(false);
   });
 
   it('does not touch a session that is held since', () => {
     const fence = fenceOf({ watched: true });
     fence.presenceGone(8_000);
-    fence.confirmed('t.run', 9_000);
-    expect(fence.mayStart({ ...SESSION, key: 't.run' }, 9_000)).toBe('yes');
-    expect(fence.mayStart(SESSION, 9_000)).toBe('no');
+    fence.granted('t.run', 9_000);
+    fence.presenceAnswered(9_100);
+    expect(fence.mayStart({ ...SESSION, key: 't.run' }, 9_200)).toBe('yes');
+    expect(fence.mayStart(SESSION, 9_200)).toBe('no');
   });
 });

@@ -139,6 +139,28 @@ describe('an adoption', () => {
     expect(worker.table.session(KEY)).toMatchObject({ epoch: 3, leaseToken: 'token-s-3', state: 'held' });
   });
 
+  it('by a run that was reset to before the newest lease is refused once the attempts have ended', async () => {
+    const worker = await withoutLease('running');
+    await worker.keeper.adopt(adoptTask('s', { epoch: 3 }));
+    const attempt = pinnedAttempt('s', { epoch: 3 });
+    await worker.keeper.beginAttempt(attempt);
+    const answer = watch(worker.keeper.adopt(adoptTask('s', { epoch: 2, runId: 'reset' })));
+    await settle();
+    expect(answer.outcome).toBe('pending');
+    await worker.keeper.endAttempt(attempt.id);
+    await settle();
+    expect(answer.outcome).toBe('SessionLost');
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
+  it('by a run that has closed changes nothing for the one that came after it', async () => {
+    const worker = await withoutLease('continued');
+    await worker.keeper.adopt(adoptTask('s', { epoch: 3, runId: 'next' }));
+    worker.temporal.answer('heartbeat', 'not-found');
+    await expect(worker.keeper.adopt(adoptTask('s', { epoch: 2 }))).rejects.toMatchObject({ code: 'SessionLost' });
+    expect(worker.table.session(KEY)).toMatchObject({ epoch: 3, runId: 'next', state: 'held' });
+  });
+
   it('that the server hands out again goes on under the new token', async () => {
     const worker = await withoutLease('running');
     await worker.keeper.adopt(adoptTask('s', { token: 'first' }));
@@ -176,6 +198,17 @@ describe('an adoption', () => {
     expect(worker.temporal.callsOf('signalGrant')).toEqual([]);
   });
 
+  it('whose first renewal is not answered is told by a later one, and its attempt does not fail', async () => {
+    const worker = await withoutLease('running');
+    worker.temporal.answer('heartbeat', new Error('Unavailable'));
+    await worker.keeper.adopt(adoptTask('s', { epoch: 2 }));
+    expect(worker.temporal.callsOf('signalGrant')).toEqual([]);
+    await worker.run(200);
+    expect(worker.temporal.callsOf('heartbeat')).toEqual([['token-s-2'], ['token-s-2']]);
+    expect(worker.temporal.callsOf('signalGrant')[0]?.[1]).toMatchObject({ grantId: 'grant-1', epoch: 2 });
+    expect(worker.table.session(KEY)).toMatchObject({ leaseToken: 'token-s-2', state: 'held' });
+  });
+
   it.each(['not-found', 'cancel-requested'] as const)(
     'whose own lease is %s leaves the session to its next lease',
     async (answer) => {
@@ -190,6 +223,16 @@ describe('an adoption', () => {
 });
 
 describe('a lease that the server has timed out', () => {
+  it('is looked into again within a second or so when its owner can not be described', async () => {
+    const worker = await holding();
+    worker.temporal.answer('heartbeat', 'not-found', 'not-found');
+    worker.temporal.answer('describeOwner', new Error('Unavailable'), 'closed');
+    await worker.run(20_000);
+    expect(worker.table.sessionCount).toBe(1);
+    await worker.run(1_200);
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
   it('of an owner that has closed ends the session', async () => {
     const worker = await holding();
     worker.temporal.answer('heartbeat', 'not-found');
@@ -483,16 +526,44 @@ describe('the fence', () => {
     await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'SessionLost' });
   });
 
-  it('lets no attempt start while this worker is suspected, though its lease is renewed', async () => {
+  it('lets no attempt start while this worker is suspected, and has the owner ask when it does not by itself', async () => {
     const worker = await holding({ leaseTtlMs: 6_000 });
     worker.keeper.presenceAnswered(0);
     worker.keeper.presenceGone();
-    await worker.run(8_000);
+    await worker.run(2_800);
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
+    worker.temporal.answer('askOwner', new Error('Unavailable'));
+    await worker.run(5_200);
+    // Every 2 s until it has asked, and no renewal stands in for that.
+    expect(worker.temporal.callsOf('askOwner')).toMatchObject(
+      Array(3).fill([{ runId: 'run' }, { grantId: 'grant-1' }]),
+    );
     expect(worker.temporal.callsOf('heartbeat').length).toBeGreaterThan(3);
+    await worker.run(60_000);
     await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
-    // A window and 3 s after the suspicion every owner has asked or given up, and would not be renewed.
-    await worker.run(2_200);
+    await worker.keeper.confirm(confirmTask('s'));
+    worker.temporal.calls.splice(0);
+    await worker.run(4_000);
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
+  });
+
+  it('ends the session when the owner that is to give its word has closed', async () => {
+    const worker = await holding();
+    worker.keeper.presenceGone();
+    worker.temporal.answer('askOwner', 'gone');
+    worker.temporal.answer('describeOwner', 'closed');
+    await worker.run(3_200);
+    expect(worker.table.sessionCount).toBe(0);
+  });
+
+  it('leaves an owner alone that does not know of its grant yet: it would release it', async () => {
+    const worker = new FakeWorker();
+    worker.temporal.answer('signalGrant', new Error('Unavailable'));
+    await worker.keeper.acquire(leaseTask('s'));
+    worker.keeper.presenceGone();
+    await worker.run(10_000);
+    expect(worker.temporal.callsOf('askOwner')).toEqual([]);
   });
 
   it('lets no attempt start after a restart before the fleet says that it was not missed', async () => {

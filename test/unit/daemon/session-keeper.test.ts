@@ -297,6 +297,27 @@ describe('a lease that is handed out again', () => {
     expect(worker.temporal.callsOf('completeLease')).toEqual([['token-s-1']]);
   });
 
+  it('with a higher epoch waits for the very end of the older one, which would be taken for its own', async () => {
+    const worker = await holding();
+    const written = deferred<undefined>();
+    const append = worker.ledger.append.bind(worker.ledger);
+    worker.ledger.append = async (record, options) => {
+      await append(record, options);
+      if (record.type === 'session-gone') await written.promise;
+    };
+    const released = worker.keeper.release(releaseOf('s'));
+    await settle();
+    expect(worker.table.sessionCount).toBe(0);
+    const second = worker.keeper.acquire(leaseTask('s', { epoch: 2 }));
+    await settle();
+    written.resolve(undefined);
+    await Promise.all([released, second]);
+    await worker.keeper.beginAttempt(pinnedAttempt('s', { epoch: 2 }));
+    worker.temporal.calls.splice(0);
+    await worker.run(20_000);
+    expect(worker.temporal.callsOf('heartbeat')).toEqual([['token-s-2']]);
+  });
+
   it('with a higher epoch is not ended by an answer about the older one', async () => {
     const worker = new FakeWorker();
     const old = deferred<'not-found'>();

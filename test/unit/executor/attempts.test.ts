@@ -211,6 +211,28 @@ describe('a newer attempt of the same activity', () => {
     expect(link.ended.map(([id]) => id)).toEqual(['run/s.1:1#1', 'run/s.1:1#2']);
   });
 
+  it('is the only one to run where several came while an older one held out', async () => {
+    const { run } = guarded();
+    const first = cancellable();
+    const older = run(first.activity);
+    await first.started;
+    const ran: number[] = [];
+    const at = (attempt: number) =>
+      run(
+        async () => {
+          ran.push(attempt);
+          return attempt;
+        },
+        { attempt },
+      );
+    const outcomes = Promise.allSettled([at(3), at(2)]);
+    await first.cancelled;
+    first.end();
+    expect(await outcomes).toMatchObject([{ value: 3 }, { reason: { type: 'AttemptSuperseded' } }]);
+    expect(ran).toEqual([3]);
+    expect(await older).toBe('ended by itself');
+  });
+
   it('has the older one fail with AttemptSuperseded where that heeds its cancellation', async () => {
     const { run } = guarded();
     const started = deferred<undefined>();

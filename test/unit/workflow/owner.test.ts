@@ -462,6 +462,17 @@ describe('a second grant', () => {
     expect(bodies.map(({ attempt }) => attempt)).toEqual([1, 2]);
     await endsWell(owner);
   });
+
+  it('waits for the fence where a release is not answered, also when the lease was ended: the other worker had it', async () => {
+    const { runtime } = await held();
+    runtime.releaseAnswers = false;
+    await runtime.grant('g2', { worker: 'x' });
+    await runtime.endLease('given-up');
+    await runtime.advance(64_999);
+    expect(runtime.journal.at(-1)).toBe('cancel 1');
+    await runtime.advance(1);
+    expect(runtime.journal.at(-1)).toBe('acquire 2');
+  });
 });
 
 describe('a suspicion', () => {
