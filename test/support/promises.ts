@@ -51,13 +51,15 @@ export async function codeOf(result: Promise<unknown>): Promise<string> {
   return findError(error)?.code ?? `not of the catalogue: ${String((error as Error).cause)}`;
 }
 
-export async function untilAllFree(client: Client, fleet: string, timeoutMs = PATIENT_MS): Promise<void> {
+/** Until the workers of the fleet that are ready, or the one of this name, hold no session. */
+export async function untilAllFree(client: Client, fleet: string, name?: string): Promise<void> {
   await eventually(
     async () => {
-      const workers = await workersOf(client, fleet);
-      return workers.filter(({ state }) => state === 'ready').every(({ sessions }) => sessions === 0);
+      const workers = (await workersOf(client, fleet)).filter((worker) => worker.state === 'ready');
+      const named = name === undefined ? workers : workers.filter((worker) => worker.name === name);
+      return (name === undefined || named.length === 1) && named.every(({ sessions }) => sessions === 0);
     },
-    { what: 'all slots free', timeoutMs },
+    { what: `all slots of ${name ?? fleet} free`, timeoutMs: PATIENT_MS },
   );
 }
 
