@@ -202,6 +202,9 @@ export class Daemon {
     await this.sweep(scratch, table);
 
     this.presence = new Presence(this.temporal.client, this.identity, () => this.snapshot(), log, {
+      onSent: (sentAtMs) => {
+        keeper.presenceSent(sentAtMs);
+      },
       onAnswered: (sentAtMs) => {
         keeper.presenceAnswered(sentAtMs);
       },

@@ -44,7 +44,7 @@ interface Heard {
 
 export class Fence {
   private readonly heard = new Map<string, Heard>();
-  /** When the last presence that was answered was sent; until there is one, nobody watches it. */
+  /** When the last presence that was answered was sent, or the very first; until there is one, nobody watches it. */
   private lastPresenceMs = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly presenceTtlMs: number) {}
@@ -122,6 +122,11 @@ export class Fence {
   asked(key: string, nowMs: number): void {
     const heard = this.heard.get(key);
     if (heard !== undefined) heard.askedMs ??= nowMs;
+  }
+
+  /** From the first presence on the fleet may miss this worker, and tell its owners, whether that was answered or not. */
+  presenceSent(sentAtMs: number): void {
+    if (!this.presenceIsWatched) this.lastPresenceMs = sentAtMs;
   }
 
   presenceAnswered(sentAtMs: number): void {

@@ -39,6 +39,8 @@ const STOPPED_DEADLINE_MS = 3_000;
 const CHANGE_DELAY_MS = 250;
 
 export interface PresenceHooks {
+  /** A presence is sent, by the monotonic clock. */
+  readonly onSent: (sentAtMs: number) => void;
   /** A presence that was sent then, by the monotonic clock, was answered. */
   readonly onAnswered: (sentAtMs: number) => void;
   /** A registration that was sent then found a fleet that had not missed this worker. */
@@ -189,6 +191,7 @@ export class Presence {
     try {
       const details = await this.snapshot();
       const sentAtMs = this.hooks.monotonicMs();
+      this.hooks.onSent(sentAtMs);
       await this.client.connection.withDeadline(Date.now() + intervalMs, () =>
         this.client.activity.heartbeat(token, details),
       );

@@ -436,6 +436,11 @@ export class SessionKeeper {
     );
   }
 
+  /** Presence is being sent. `sentAtMs` is by the monotonic clock. */
+  presenceSent(sentAtMs: number): void {
+    this.fence.presenceSent(sentAtMs);
+  }
+
   /** Presence was answered: nobody suspects this worker. `sentAtMs` is by the monotonic clock. */
   presenceAnswered(sentAtMs: number): void {
     this.fence.presenceAnswered(sentAtMs);

@@ -594,6 +594,7 @@ export class Supervisor {
     const { server, presenceTtlMs } = host.world;
     this.presenceSending = true;
     const sentAtMs = this.sim.nowMs;
+    keeper.presenceSent(sentAtMs);
     const sessions = this.table.sessions().map(({ runId }) => runId);
     try {
       const answer = await server.call(

@@ -141,6 +141,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '2: a restarted supervisor signals its grants again',
     without: 'what it was granting when it died stays unsaid',
     mix: 'grants',
+    firstSeed: 26,
     breaks: [5, 6],
     options: inKeeper((keeper, supervisor) => {
       const old = new Set(supervisor.table.sessions().map(({ key }) => key));
@@ -181,6 +182,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '5: an owner whose release is not answered cancels the leases',
     without: 'a worker that comes back renews them',
     mix: 'cuts',
+    firstSeed: 500,
     breaks: [4],
     patch: inHeldSession((held) => {
       held['cancelLeases'] = () => undefined;
@@ -190,6 +192,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '5: before a redo the owner waits until the fence must have fallen',
     without: 'it acquires again at once',
     mix: 'resets under cuts',
+    firstSeed: 29,
     breaks: [1, 2, 3],
     options: {
       runtime: (runtime) => {
@@ -225,6 +228,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '7: a worker answers "unknown" only once the attempts have ended',
     without: 'it answers at once',
     mix: 'expiries',
+    firstSeed: 29,
     breaks: [3],
     options: inKeeper((keeper) => {
       keeper.heldByGrant = (grantId) => {
@@ -239,6 +243,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '7: a confirmation counts once the server has taken it',
     without: 'it counts from when the question was taken',
     mix: 'links that heal',
+    firstSeed: 117,
     breaks: [3],
     options: inKeeper((keeper, { process }) => {
       const { confirm } = keeper;
@@ -252,7 +257,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     rule: '8: neither a grant nor a confirmation is a sign of presence',
     without: 'the fence counts from them',
-    mix: 'flapping',
+    mix: 'links that heal',
+    firstSeed: 957,
     breaks: [3],
     options: inKeeper(({ fence }) => {
       const { confirmed } = fence;
@@ -276,6 +282,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: a question to an owner counts for the fence',
     without: 'only its silence does',
     mix: 'links that heal',
+    firstSeed: 285,
     breaks: [3],
     options: inKeeper(({ fence }) => {
       fence.asked = () => undefined;
@@ -285,6 +292,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: the fence counts from when an answered call was sent',
     without: 'it counts from when the answer came',
     mix: 'slow links',
+    firstSeed: 30,
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const renewed = fence.renewed.bind(fence);
@@ -301,6 +309,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: what ignores its cancellation is killed before the fence',
     without: 'attempts are cancelled only',
     mix: 'strained',
+    firstSeed: 68,
     breaks: [3],
     options: NO_KILL,
   },
@@ -308,6 +317,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: an answered renewal alone does not lift a suspicion',
     without: 'it counts as a sign of life like any other',
     mix: 'links that heal',
+    firstSeed: 31,
     breaks: [3],
     options: inKeeper(({ fence }) => {
       const { renewed } = fence;
@@ -321,6 +331,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: a restarted worker assumes a suspicion until it is told otherwise',
     without: 'one answered renewal is enough',
     mix: 'links that heal',
+    firstSeed: 53,
     breaks: [3],
     options: inKeeper(({ fence }, { process }) => {
       const { resumed } = fence;
@@ -349,6 +360,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '8: the executor fences itself when its local lease lapses',
     without: 'only the supervisor does',
     mix: 'strained',
+    firstSeed: 204,
     breaks: [3],
     options: { host: { noFenceWatch: true } },
   },
@@ -356,6 +368,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: '11: a restarted supervisor ends what an old executor left',
     without: 'the old executor stays at work',
     mix: 'everything',
+    firstSeed: 202,
     breaks: [1, 2, 3],
     options: { host: { keepsOldExecutor: true } },
   },

@@ -129,6 +129,8 @@ export class OwnerExecution {
   readonly runtime: OwnerRuntime;
   /** The grants that this run holds or held. */
   private readonly grants: Grant[] = [];
+  /** When it last asked for a worker. */
+  readonly acquiredAtMs: number[] = [];
   /** Since when it waits for a worker, while it does. */
   acquiringSinceMs: number | undefined;
 
@@ -317,6 +319,7 @@ export class OwnerExecution {
         if (spec.kind === 'acquire') {
           if (this.acquiringSinceMs === undefined) this.acquiringSinceMs = this.nowMs;
           this.moveOn();
+          if (!this.replaying) this.world.acquires(this);
           activity = {
             activityId: sessionActivityId({ session: spec.session, epoch: spec.epoch, step: 'lease' }),
             type: LEASE_ACTIVITY,

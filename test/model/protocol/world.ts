@@ -50,6 +50,7 @@ const ACQUIRE_SLACK_MS = 10_000;
 /** Beyond this a freeze of both processes of a host is the documented exception to the third promise. */
 const FREEZE_OF_BOTH_MS = 3_200;
 const LINGER_MS = 2_000_000;
+const BUSY_ACQUIRES = 6;
 
 interface PinnedCall {
   readonly workflowId: string;
@@ -224,6 +225,14 @@ export class World {
     const waitedMs = this.sim.nowMs - sinceMs;
     if (waitedMs > execution.plan.contract.acquireTimeoutMs + ACQUIRE_SLACK_MS + this.outageMs)
       this.violate(5, `${execution.plan.workflowId} waited ${Math.round(waitedMs)} ms for a worker`);
+  }
+
+  /** An owner asks for a worker, as often as it takes but not in a busy loop. */
+  acquires({ plan, acquiredAtMs }: OwnerExecution): void {
+    acquiredAtMs.push(this.sim.nowMs);
+    const before = acquiredAtMs.at(-BUSY_ACQUIRES);
+    if (before !== undefined && this.sim.nowMs - before < 1_000)
+      this.violate(5, `${plan.workflowId} asked for a worker ${BUSY_ACQUIRES} times within a second`);
   }
 
   bodyStarts(execution: OwnerExecution, grant: Grant, attempt: number): void {

@@ -28,6 +28,16 @@ describe('the deadline of a session', () => {
     expect(fence.deadlineMs(SESSION)).toBe(13_000);
   });
 
+  it('is a window after presence from the first on that was sent, though it was not answered', () => {
+    const fence = fenceOf();
+    fence.presenceSent(1_000);
+    fence.presenceSent(3_000);
+    expect(fence.deadlineMs(SESSION)).toBe(11_000);
+    const other = { ...SESSION, key: 't.run' };
+    fence.granted(other.key, 4_000);
+    expect(fence.deadlineMs(other)).toBe(12_000);
+  });
+
   it('is a window after the lease where that ends before presence', () => {
     const short = { ...SESSION, leaseTtlMs: 1_500 };
     const fence = fenceOf({ watched: true, session: short });
