@@ -57,8 +57,8 @@ const NO_CHECK: Mutant = {
 };
 const NO_WAIT: Mutant = {
   file: 'daemon/session-keeper.js',
-  replace: 'if (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {',
-  by: 'if (false) {',
+  replace: 'while (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {',
+  by: 'while (false) {',
 };
 
 describe('the chaos suite', () => {
