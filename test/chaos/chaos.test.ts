@@ -11,7 +11,7 @@ import { type DoneFault, Arena, drain, persistently, PrivateServer, runPlan } fr
 import { type Judged, judge, timeline, type Violation } from './invariants.js';
 import { describeFault, type Plan, planOf } from './plan.js';
 
-const DEFAULT_SEEDS = [1, 2];
+const DEFAULT_SEEDS = [7, 8];
 const SEED = process.env['ATLAS_CHAOS_SEED'];
 const MINUTES = process.env['ATLAS_CHAOS_MINUTES'];
 /** After the last fault, on a busy machine. A workflow that hangs hangs for longer. */

@@ -65,7 +65,7 @@ function wildPlan(seed: number, dice: Random): Plan {
       const free = caps.map((_, index) => index).filter((index) => freeAtMs[index]! <= atMs);
       const worker = dice.pick(free);
       // A clock that steps, or a disk that fails, is to meet some grants and releases.
-      const forMs = kind === 'kill-executor' ? 0 : HOSTS.some((each) => each === kind) ? Math.max(lastsMs, 2_500) : lastsMs; // prettier-ignore
+      const forMs = kind === 'kill-executor' ? 0 : HOSTS.some((each) => each === kind) ? Math.max(lastsMs, 4_000) : lastsMs; // prettier-ignore
       faults.push({ kind, worker, atMs, forMs });
       // A restart takes some seconds more, and the worker is to have a session again.
       freeAtMs[worker] = atMs + forMs + 3_000;
