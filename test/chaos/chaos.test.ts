@@ -21,6 +21,8 @@ const DRAIN_MS = 150_000;
  * that never came 15 s, and what a worker could not delete it tries again every 10 s; the rest is for a busy machine.
  */
 const FREE_MS = 40_000;
+/** What takes longer than this to close is told of, though it breaks no promise. */
+const SLOW_MS = 30_000;
 const ONE_SCHEDULE_MS = 420_000;
 
 interface Outcome {
@@ -44,6 +46,7 @@ async function runSchedule(plan: Plan): Promise<Outcome> {
     const faultsEndedMs = performance.now();
     const open = await drain(arena, DRAIN_MS);
     const closedMs = performance.now();
+    if (closedMs - faultsEndedMs > SLOW_MS) await describeLastToClose(arena);
     const left = await leftViolations(arena);
     const freeMs = performance.now() - closedMs;
     const gentle = plan.kind === 'gentle';
@@ -99,6 +102,18 @@ async function slotViolations(arena: Arena, plan: Plan): Promise<Violation[]> {
   await Promise.all(holders.map(({ handle }) => handle.signal('finish')));
   violations.push(...(await within('they are released again', async () => (await arena.heldSessions()) === 0)));
   return violations;
+}
+
+async function describeLastToClose(arena: Arena): Promise<void> {
+  const closed = await Promise.all(
+    arena.workflows.map(async ({ workflowId, handle }) => {
+      const { closeTime } = await persistently(() => handle.describe());
+      return { workflowId, atMs: closeTime?.getTime() ?? 0 };
+    }),
+  );
+  const [last] = closed.sort((one, other) => other.atMs - one.atMs);
+  if (last !== undefined)
+    console.log(`  the last to close, ${last.workflowId}:\n${await timeline(arena, last.workflowId)}`);
 }
 
 /** For the report: what each worker says of itself, and how far the last workflows have come. */
