@@ -426,7 +426,7 @@ export class Daemon {
   private async sweep(scratch: Scratch, table: SessionTable): Promise<void> {
     const { config, directory, log } = this.options;
     try {
-      const orphans = await scratch.sweep(new Set(table.sessions().map((entry) => entry.key)));
+      const orphans = await scratch.sweep({ has: (key) => table.session(key) !== undefined });
       if (orphans.length > 0)
         log.info({ event: 'sweep', orphans }, 'Scratch directories without a session were deleted');
       const old = await sweepKept(directory.keptRoot, config.keepMs, Date.now());

@@ -73,9 +73,10 @@ export class Scratch {
 
   /**
    * Deletes everything but the directories of these sessions, leftovers of earlier deletions included. Returns the names
-   * of the directories that belonged to no session.
+   * of the directories that belonged to no session. `keep` is asked just before each: deleting takes its time, and a
+   * session may be granted meanwhile.
    */
-  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
+  async sweep(keep: Pick<ReadonlySet<string>, 'has'>): Promise<string[]> {
     const removed: string[] = [];
     for (const name of (await readdir(this.#root)).sort()) {
       if (keep.has(name)) continue;

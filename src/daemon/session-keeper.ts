@@ -43,6 +43,8 @@ const ASK_EVERY_MS = 2_000;
  * result whose report may be lost is younger than that when a call fails.
  */
 const RESULT_AT_RISK_MS = 20_000;
+/** When scratch space that could not be given up is tried again: a disk that failed may work by then. */
+const CLEAN_UP_AGAIN_MS = 10_000;
 
 export interface KeeperIdentity {
   readonly worker: string;
@@ -111,6 +113,12 @@ interface ResultReport {
   forgetAtMs: number;
 }
 
+/** Scratch space of a session that is over, which could not be given up at once. */
+interface CleanUp {
+  readonly run: () => Promise<void>;
+  dueAtMs: number;
+}
+
 export class SessionKeeper {
   private readonly renewals = new Map<string, Renewal>();
   private readonly acquiring = new Map<string, Promise<void>>();
@@ -131,6 +139,7 @@ export class SessionKeeper {
   private readonly lastActiveMs = new Map<string, number>();
   /** By run and activity id, like the results in the table. A result of an earlier life has none and is at risk. */
   private readonly reports = new Map<string, ResultReport>();
+  private readonly cleanUps = new Set<CleanUp>();
 
   /** When a call last got no answer, by the monotonic clock. */
   private lastCallFailedMs = Number.NEGATIVE_INFINITY;
@@ -583,6 +592,7 @@ export class SessionKeeper {
       if (finishing.dueAtMs <= nowMs) jobs.push(() => this.finishLease(token, finishing));
     }
     for (const entry of this.table.results()) jobs.push(() => this.tendResult(entry));
+    for (const cleanUp of this.cleanUps) if (cleanUp.dueAtMs <= nowMs) jobs.push(() => this.cleanUpAgain(cleanUp));
     try {
       await inParallel(jobs, RENEWALS_AT_ONCE);
     } catch (error) {
@@ -768,10 +778,10 @@ export class SessionKeeper {
     try {
       remove = await ports.scratch.discard(key);
     } catch (error) {
-      ports.log.error(
-        { event: 'scratch-left', ...named(entry), reason: messageOf(error) },
-        'The scratch directory could not be moved away; the next sweep tries again',
-      );
+      this.cleanUpLater(entry, error, async () => {
+        // One that was acquired again since has taken the directory over.
+        if (this.table.session(key) === undefined) await (await ports.scratch.discard(key))();
+      });
     }
     await this.record({ type: 'session-gone', key }, 'buffered');
     // Until here the lease was renewed: the owner goes on waiting, and the fence of what still ran stayed away.
@@ -797,11 +807,27 @@ export class SessionKeeper {
     this.onChange();
     // After the answer: deleting a large directory must not keep the owner waiting.
     remove?.().catch((error: unknown) => {
-      ports.log.error(
-        { event: 'scratch-left', ...named(entry), reason: messageOf(error) },
-        'The scratch directory could not be deleted; the next sweep tries again',
-      );
+      this.cleanUpLater(entry, error, remove);
     });
+  }
+
+  private cleanUpLater(entry: SessionEntry, error: unknown, run: () => Promise<void>): void {
+    this.ports.log.error(
+      { event: 'scratch-left', ...named(entry), reason: messageOf(error) },
+      'The scratch directory could not be deleted; it is tried again',
+    );
+    this.cleanUps.add({ run, dueAtMs: this.ports.clock.monotonicMs() + CLEAN_UP_AGAIN_MS });
+  }
+
+  private async cleanUpAgain(cleanUp: CleanUp): Promise<void> {
+    // Not while it is under way: a large directory takes minutes.
+    cleanUp.dueAtMs = Number.POSITIVE_INFINITY;
+    try {
+      await cleanUp.run();
+      this.cleanUps.delete(cleanUp);
+    } catch {
+      cleanUp.dueAtMs = this.ports.clock.monotonicMs() + CLEAN_UP_AGAIN_MS;
+    }
   }
 
   // ---- Attempts ----

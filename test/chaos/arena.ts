@@ -2,21 +2,24 @@
  * Where a schedule happens: a server, workers behind proxies, a load of workflows, and what is needed to judge it
  * afterwards. Atlas's own logs are used only to know when a process is up; nothing is judged by them.
  */
-import { readdir, readFile, rm, truncate } from 'node:fs/promises';
-import { stat } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Client, WorkflowHandle } from '@temporalio/client';
+import { type Client, WorkflowNotFoundError, type WorkflowHandle } from '@temporalio/client';
 import { type Atlasd, type AtlasdOptions, temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
-import { eventually, sessionsOf, spawnWorker, startWorker } from '../support/fixtures.js';
+import { sessionsOf, spawnWorker } from '../support/fixtures.js';
+import { historyOf } from '../support/history.js';
+import { HostFaults } from '../support/host-faults.js';
 import { startProxy, type Proxy } from '../support/proxy.js';
 import { connectTestClient, startPrivateServer } from '../support/server.js';
-import { describeFault, type Plan, type PlannedFault } from './plan.js';
+import type { Plan, PlannedFault, WorkerFault, WorkflowFault } from './plan.js';
 import { type Random, random } from './random.js';
 
 /** How long an atlasd may take to be up again; generous, since the machine of a test run may be busy. */
 const RESTART_MS = 60_000;
 const CALL_PATIENCE_MS = 60_000;
+/** How many workflows wait for a slot beside those that can have one. */
+const WAITING = 1;
 
 /** A line that a pinned activity wrote to a file of its host. */
 export interface Effect {
@@ -33,9 +36,13 @@ export interface Effect {
 }
 
 export interface StartedWorkflow {
+  readonly workflowId: string;
+  /** Of the workflow, whatever its current run is. */
   readonly handle: WorkflowHandle;
+  /** The first run, and those that resets have made, in order. */
+  readonly roots: string[];
   /** What the schedule did to it. */
-  ended?: 'terminate' | 'cancel';
+  ended?: 'terminate' | 'cancel' | 'time-out';
 }
 
 /** Server, address and client of one schedule. */
@@ -79,6 +86,8 @@ export interface ArenaWorker {
   readonly name: string;
   readonly cap: number;
   readonly proxy: Proxy;
+  readonly host: HostFaults;
+  readonly stateDirectory: string;
   atlasd: Atlasd;
 }
 
@@ -106,10 +115,16 @@ export class Arena {
     const log = join(await temporaryDirectory(), 'effects');
     const workers = await Promise.all(
       options.caps.map(async (cap, index) => {
-        const proxy = await startProxy(options.address);
-        const name = `w${index}`;
-        const atlasd = await startWorker(workerOptions(options, fleet, name, cap, proxy));
-        return { name, cap, proxy, atlasd };
+        const stateDirectory = await temporaryDirectory();
+        const place = {
+          name: `w${index}`,
+          cap,
+          proxy: await startProxy(options.address),
+          host: await HostFaults.create(stateDirectory),
+          stateDirectory,
+        };
+        const atlasd = await (await spawnWorker(workerOptions(options, fleet, place))).ready();
+        return { ...place, atlasd };
       }),
     );
     return new Arena(options, fleet, log, workers);
@@ -119,9 +134,9 @@ export class Arena {
     return this.options.client;
   }
 
-  async start(type: string, input: object): Promise<StartedWorkflow> {
+  async start(type: string, input: object, timeoutMs?: number): Promise<StartedWorkflow> {
     const workflowId = uniqueId('chaos');
-    const handle = await persistently(() =>
+    const { firstExecutionRunId } = await persistently(() =>
       this.client.workflow.start(type, {
         taskQueue: this.fleet,
         workflowId,
@@ -129,21 +144,20 @@ export class Arena {
         workflowIdConflictPolicy: 'USE_EXISTING',
         // What a dead poll has swallowed is handed out again after this.
         workflowTaskTimeout: '3s',
+        ...(timeoutMs === undefined ? {} : { workflowExecutionTimeout: timeoutMs }),
         args: [input],
       }),
     );
-    const started: StartedWorkflow = { handle };
+    const handle = this.client.workflow.getHandle(workflowId);
+    const started: StartedWorkflow = { workflowId, handle, roots: [firstExecutionRunId] };
+    if (timeoutMs !== undefined) started.ended = 'time-out';
     this.workflows.push(started);
     return started;
   }
 
   /** The same worker again, whatever has become of its processes. */
   async restart(worker: ArenaWorker): Promise<void> {
-    const { name, cap, proxy, atlasd } = worker;
-    const options = {
-      ...workerOptions(this.options, this.fleet, name, cap, proxy),
-      stateDirectory: atlasd.stateDirectory,
-    };
+    const options = workerOptions(this.options, this.fleet, worker);
     // Its link, or the server, may be away: it is tried again as a service manager does it.
     const deadlineMs = performance.now() + RESTART_MS;
     for (;;) {
@@ -175,7 +189,7 @@ export class Arena {
 
   /** What is left in the scratch directories of all workers. */
   async scratch(): Promise<string[]> {
-    const roots = this.workers.map(({ atlasd }) => join(atlasd.stateDirectory, 'scratch'));
+    const roots = this.workers.map(({ stateDirectory }) => join(stateDirectory, 'scratch'));
     const found = await Promise.all(roots.map((root) => readdir(root).catch(() => [])));
     return found.flat();
   }
@@ -194,16 +208,24 @@ export class Arena {
   }
 }
 
-function workerOptions(options: ArenaOptions, fleet: string, name: string, cap: number, proxy: Proxy): AtlasdOptions {
-  const args = ['--max-sessions', String(cap), '--presence-ttl', `${options.presenceTtlMs}ms`];
+function workerOptions(
+  { presenceTtlMs, program }: ArenaOptions,
+  fleet: string,
+  { name, cap, proxy, host, stateDirectory }: Omit<ArenaWorker, 'atlasd'>,
+): AtlasdOptions {
   return {
     fleet,
     name,
+    stateDirectory,
     address: proxy.address,
-    args,
-    ...(options.program === undefined ? {} : { program: options.program }),
+    args: ['--max-sessions', String(cap), '--presence-ttl', `${presenceTtlMs}ms`],
+    env: host.env,
+    ...(program === undefined ? {} : { program }),
   };
 }
+
+/** gRPC's INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION: the same would be answered again. */
+const DEFINITE_CODES: readonly unknown[] = [3, 5, 9];
 
 /** Tries a call again while the server is away. */
 export async function persistently<T>(call: () => Promise<T>): Promise<T> {
@@ -212,7 +234,9 @@ export async function persistently<T>(call: () => Promise<T>): Promise<T> {
     try {
       return await call();
     } catch (error) {
-      if (performance.now() > deadlineMs) throw error;
+      const definite =
+        error instanceof WorkflowNotFoundError || DEFINITE_CODES.includes((error as { code?: unknown }).code);
+      if (definite || performance.now() > deadlineMs) throw error;
       await pause(200);
     }
   }
@@ -227,6 +251,8 @@ export interface DoneFault {
   readonly fault: PlannedFault;
   readonly beganAtMs: number;
   readonly endedAtMs: number;
+  /** How many calls it made to fail, or workflows it reached; undefined for faults that do neither. */
+  readonly met: number | undefined;
 }
 
 /** Runs load and faults of a plan; resolves when all faults have ended and every worker is up. */
@@ -244,87 +270,137 @@ export async function runPlan(arena: Arena, server: PrivateServer, plan: Plan): 
     await pause(Math.max(0, beganAtMs + fault.atMs - performance.now()));
     await before;
     const fromMs = Date.now();
-    await inflict(arena, server, fault, dice).finally(ended);
-    done.push({ fault, beganAtMs: fromMs, endedAtMs: Date.now() });
+    const met = await inflict(arena, server, fault, dice).finally(ended);
+    done.push({ fault, beganAtMs: fromMs, endedAtMs: Date.now(), met });
   });
-  const load = keepLoaded(arena, plan, dice, () => performance.now() < beganAtMs + plan.lastsMs);
+  const load = keepLoaded(arena, plan, () => performance.now() < beganAtMs + plan.lastsMs);
   await Promise.all([load, ...faults]);
   return done.sort((one, other) => one.beganAtMs - other.beganAtMs);
 }
 
-async function inflict(arena: Arena, server: PrivateServer, fault: PlannedFault, dice: Random): Promise<void> {
-  const worker = 'worker' in fault ? arena.workers[fault.worker]! : undefined;
-  const proxied = async (begin: (proxy: Proxy) => void): Promise<void> => {
-    begin(worker!.proxy);
+/** Resolves to what `DoneFault.met` says. */
+async function inflict(
+  arena: Arena,
+  server: PrivateServer,
+  fault: PlannedFault,
+  dice: Random,
+): Promise<number | undefined> {
+  if (fault.kind === 'stop-server') {
+    await server.stop();
     await pause(fault.forMs);
-    worker!.proxy.heal();
-  };
-  switch (fault.kind) {
+    await server.startAgain();
+  } else if ('worker' in fault) {
+    return await inflictOnWorker(arena, arena.workers[fault.worker]!, fault.kind, fault.forMs, dice);
+  } else {
+    return await inflictOnWorkflow(arena, fault.kind, dice);
+  }
+  return undefined;
+}
+
+async function inflictOnWorker(
+  arena: Arena,
+  worker: ArenaWorker,
+  kind: WorkerFault,
+  forMs: number,
+  dice: Random,
+): Promise<number | undefined> {
+  const { atlasd, proxy, host, stateDirectory } = worker;
+  switch (kind) {
     case 'kill-supervisor':
-      await worker!.atlasd.kill();
-      await pause(fault.forMs);
-      await arena.restart(worker!);
-      return;
+      await atlasd.kill();
+      break;
     case 'kill-both':
-    case 'truncate-ledger':
-    case 'wipe-scratch':
-      await worker!.atlasd.killAll();
-      if (fault.kind === 'truncate-ledger') {
-        const path = join(worker!.atlasd.stateDirectory, 'ledger');
-        const { size } = await stat(path);
-        await truncate(path, dice.whole(0, size));
-      } else if (fault.kind === 'wipe-scratch') {
-        const root = join(worker!.atlasd.stateDirectory, 'scratch');
-        for (const name of await readdir(root)) await rm(join(root, name), { recursive: true });
-      }
-      await pause(fault.forMs);
-      await arena.restart(worker!);
-      return;
+      await atlasd.killAll();
+      break;
+    case 'truncate-ledger': {
+      await atlasd.killAll();
+      const path = join(stateDirectory, 'ledger');
+      await truncate(path, dice.whole(0, (await stat(path)).size));
+      break;
+    }
+    case 'wipe-scratch': {
+      await atlasd.killAll();
+      const root = join(stateDirectory, 'scratch');
+      for (const name of await readdir(root)) await rm(join(root, name), { recursive: true });
+      break;
+    }
     case 'kill-executor':
-      signalAll(arena.executorPids(worker!), 'SIGKILL');
-      return;
+      signalAll(arena.executorPids(worker), 'SIGKILL');
+      return undefined;
     case 'freeze-supervisor':
-      worker!.atlasd.signal('SIGSTOP');
-      await pause(fault.forMs);
-      worker!.atlasd.signal('SIGCONT');
-      return;
-    case 'freeze-executor': {
-      const pids = arena.executorPids(worker!);
+    case 'freeze-executor':
+    case 'freeze-both': {
+      const pids = [
+        ...(kind === 'freeze-executor' ? [] : [atlasd.pid]),
+        ...(kind === 'freeze-supervisor' ? [] : arena.executorPids(worker)),
+      ];
       signalAll(pids, 'SIGSTOP');
-      await pause(fault.forMs);
+      await pause(forMs);
       signalAll(pids, 'SIGCONT');
-      return;
+      return undefined;
     }
     case 'cut':
-      await proxied((proxy) => {
-        proxy.cut();
-      });
-      return;
     case 'half-open':
-      await proxied((proxy) => {
-        proxy.halfOpen();
-      });
-      return;
     case 'slow':
-      await proxied((proxy) => {
-        proxy.slow(150);
-      });
-      return;
-    case 'stop-server':
-      await server.stop();
-      await pause(fault.forMs);
-      await server.startAgain();
-      return;
-    case 'terminate':
-    case 'cancel': {
-      const open = await openWorkflows(arena);
-      if (open.length === 0) return;
-      const target = dice.pick(open);
-      target.ended = fault.kind;
-      const call = () => (fault.kind === 'cancel' ? target.handle.cancel() : target.handle.terminate());
-      await persistently(call).catch(() => undefined);
+      if (kind === 'cut') proxy.cut();
+      else if (kind === 'half-open') proxy.halfOpen();
+      else proxy.slow(150);
+      await pause(forMs);
+      proxy.heal();
+      return undefined;
+    case 'disk-full':
+    case 'read-only':
+    case 'clock-ahead':
+    case 'clock-behind': {
+      const before = (await host.hits()).length;
+      const skewMs = dice.pick([20_000, 7_200_000]);
+      if (kind === 'disk-full') await host.set({ disk: 'full' });
+      else if (kind === 'read-only') await host.set({ disk: 'read-only' });
+      else await host.set({ clockSkewMs: kind === 'clock-ahead' ? skewMs : -skewMs });
+      await pause(forMs);
+      await host.set();
+      return kind.startsWith('clock-') ? undefined : (await host.hits()).length - before;
     }
   }
+  await pause(forMs);
+  await arena.restart(worker);
+  return undefined;
+}
+
+async function inflictOnWorkflow(arena: Arena, kind: WorkflowFault, dice: Random): Promise<number> {
+  const open = await openWorkflows(arena);
+  if (open.length === 0) return 0;
+  const target = dice.pick(open);
+  try {
+    if (kind === 'reset') {
+      return await resetToRandomPoint(arena, target, dice);
+    } else {
+      target.ended = kind;
+      await persistently(() => (kind === 'cancel' ? target.handle.cancel() : target.handle.terminate()));
+      return 1;
+    }
+  } catch {
+    return 0; // It has closed meanwhile.
+  }
+}
+
+async function resetToRandomPoint(arena: Arena, target: StartedWorkflow, dice: Random): Promise<number> {
+  const { client } = arena;
+  const { runId, resetPoints } = await persistently(() => historyOf(client, target.workflowId));
+  if (resetPoints.length === 0) return 0;
+  const point = dice.pick(resetPoints);
+  const answer = await persistently(() =>
+    client.workflowService.resetWorkflowExecution({
+      namespace: 'default',
+      workflowExecution: { workflowId: target.workflowId, runId },
+      workflowTaskFinishEventId: point as never,
+      // An answer that was lost must not reset it twice.
+      requestId: `${runId}-${point}`,
+      reason: 'test',
+    }),
+  );
+  target.roots.push(answer.runId);
+  return 1;
 }
 
 function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
@@ -349,8 +425,8 @@ async function openWorkflows(arena: Arena): Promise<StartedWorkflow[]> {
 }
 
 /** Keeps some more workflows open than the fleet has slots. */
-async function keepLoaded(arena: Arena, plan: Plan, dice: Random, goesOn: () => boolean): Promise<void> {
-  const wanted = plan.caps.reduce((sum, cap) => sum + cap, 0) + 1;
+async function keepLoaded(arena: Arena, plan: Plan, goesOn: () => boolean): Promise<void> {
+  const lanes = plan.caps.reduce((sum, cap) => sum + cap, 0) + WAITING;
   const session = {
     leaseTtl: plan.leaseTtlMs,
     recoveryWindow: plan.recoveryWindowMs,
@@ -358,15 +434,16 @@ async function keepLoaded(arena: Arena, plan: Plan, dice: Random, goesOn: () => 
     acquireTimeout: '3 minutes',
     maxDuration: '10 minutes',
   };
-  const lane = async (): Promise<void> => {
+  const lane = async (dice: Random): Promise<void> => {
     while (goesOn()) {
       const steps = Array.from({ length: dice.whole(1, 4) }, () => ({
-        ms: dice.whole(100, 2_500),
+        ms: dice.whole(100, 2_000),
         // Most obey; those that do not must be bounded by the protocol all the same.
         mode: dice.pick(['obedient', 'obedient', 'obedient', 'stubborn', 'busy']),
       }));
       const runs = dice.chance(0.3) ? dice.whole(2, 3) : 1;
-      const { handle } = await arena.start('chaosLoad', { session, log: arena.log, steps, runs });
+      const timeoutMs = plan.kind === 'wild' && dice.chance(0.1) ? dice.whole(500, 4_000) : undefined;
+      const { handle } = await arena.start('chaosLoad', { session, log: arena.log, steps, runs }, timeoutMs);
       while (goesOn()) {
         const { status } = await persistently(() => handle.describe());
         if (status.name !== 'RUNNING') break;
@@ -374,7 +451,7 @@ async function keepLoaded(arena: Arena, plan: Plan, dice: Random, goesOn: () => 
       }
     }
   };
-  await Promise.all(Array.from({ length: wanted }, lane));
+  await Promise.all(Array.from({ length: lanes }, (_, index) => lane(random(plan.seed * 100 + index))));
 }
 
 /** Waits until every workflow has closed; returns those that have not in time. */
@@ -393,6 +470,3 @@ export async function drain(arena: Arena, timeoutMs: number): Promise<StartedWor
   }
   return open;
 }
-
-export { eventually };
-export { describeFault };

@@ -1,18 +1,31 @@
 /**
- * What must hold after a schedule, read from the server's histories and from the files of the hosts. Numbers are those of
- * the issue.
+ * What must hold after a schedule, read from the server's histories and from the files of the hosts:
+ *
+ * 1. Every pinned activity of a session ran on the worker that was granted that acquisition of it.
+ * 2. A worker never has more sessions than its cap, those counted whose last activity has not ended.
+ * 3. No pinned activity has an effect after its session was released or given up.
+ * 4. When all owners have closed, all slots are free and all scratch directories gone within the bound (`chaos.test.ts`).
+ * 5. No workflow hangs: each completes, or fails with an error of the catalogue.
+ * 6. A short restart of atlasd and an outage of the server redo no finished step.
  *
  * All processes of a run are on one machine, so that the server's timestamps and those of effects are by one clock. A
  * tolerance covers that the server notes an event a moment after it happened.
  */
 import type { WorkflowFailedError } from '@temporalio/client';
 import { ERRORS, findError } from '../../src/contract/errors.js';
-import { parseSessionActivityId } from '../../src/contract/names.js';
+import { controlQueueOf, parseSessionActivityId } from '../../src/contract/names.js';
 import { historyOf, type RunHistory } from '../support/history.js';
-import { type Arena, type Effect, persistently, type StartedWorkflow } from './arena.js';
+import { type Arena, type DoneFault, type Effect, persistently, type StartedWorkflow } from './arena.js';
 
 /** How much earlier than its cause an event may be in the history: none of these orders depends on less. */
 const TOLERANCE_MS = 20;
+/**
+ * The one exception to 3: nothing on a host whose supervisor and executor stand still can end an activity. How long it may
+ * go on when they do.
+ */
+const AFTER_FREEZE_MS = 1_500;
+/** An executor whose supervisor was killed ends itself; what ended in it just before or meanwhile may not be on disk. */
+const AROUND_KILL_MS = 1_000;
 
 export interface Violation {
   readonly invariant: 1 | 2 | 3 | 4 | 5 | 6;
@@ -41,35 +54,47 @@ export interface Judged {
   readonly redone: number;
   readonly adopted: number;
   readonly retried: number;
+  /** How many runs ended as what. */
+  readonly ends: ReadonlyMap<string, number>;
 }
 
-/** Every run of a workflow, the oldest first, followed by what its runs continued as. */
-async function runsOf(arena: Arena, { handle }: StartedWorkflow): Promise<RunHistory[]> {
+export interface Schedule {
+  readonly faults: readonly DoneFault[];
+  /** Whether there was nothing that may cost a finished step. */
+  readonly keepsSteps: boolean;
+}
+
+/** Every run of a workflow: the first and what it continued as, then the same for each run that a reset has made. */
+async function runsOf(arena: Arena, { workflowId, roots }: StartedWorkflow): Promise<RunHistory[]> {
   const runs: RunHistory[] = [];
-  let runId = (handle as { firstExecutionRunId?: string }).firstExecutionRunId;
-  for (;;) {
-    const run = await persistently(() => historyOf(arena.client, handle.workflowId, runId));
-    runs.push(run);
-    if (run.continuedAs === undefined) return runs;
-    runId = run.continuedAs;
+  for (const root of roots) {
+    for (let runId: string | undefined = root; runId !== undefined; runId = runs.at(-1)!.continuedAs)
+      runs.push(await persistently(() => historyOf(arena.client, workflowId, runId)));
   }
+  return runs;
 }
 
-export async function judge(arena: Arena, open: readonly StartedWorkflow[], redoAllowed: boolean): Promise<Judged> {
+export async function judge(
+  arena: Arena,
+  open: readonly StartedWorkflow[],
+  { faults, keepsSteps }: Schedule,
+): Promise<Judged> {
   const violations: Violation[] = [];
   const broken = (invariant: Violation['invariant'], message: string): void => {
-    const workflowId = arena.workflows.find(({ handle }) => message.startsWith(handle.workflowId))?.handle.workflowId;
+    const workflowId = arena.workflows.find((each) => message.startsWith(each.workflowId))?.workflowId;
     violations.push({ invariant, message, ...(workflowId === undefined ? {} : { workflowId }) });
   };
   const effects = await arena.effects();
   const byGrant = new Map<string, Acquisition>();
   let adopted = 0;
   let retried = 0;
+  const ends = new Map<string, number>();
 
   for (const workflow of arena.workflows) {
     const runs = await runsOf(arena, workflow);
-    const { workflowId } = workflow.handle;
+    const { workflowId } = workflow;
     for (const run of runs) {
+      ends.set(run.status, (ends.get(run.status) ?? 0) + 1);
       adopted += run.activities.filter(
         ({ type, outcome }) => type === 'atlas:adoptSession' && outcome !== 'timed-out',
       ).length;
@@ -80,16 +105,22 @@ export async function judge(arena: Arena, open: readonly StartedWorkflow[], redo
         byGrant.set(grantId, { grantId, session, workflowId, worker, queue, grantedAtMs: atMs, effects: [], endedAtMs: undefined, endedBy: '' }); // prettier-ignore
       }
       // 1: where the pinned activities were sent, and who ran them.
-      for (const activity of run.activities.filter(({ type }) => type === 'write')) {
-        const id = parseSessionActivityId(activity.activityId);
-        const grant = run.grants.find(({ session, epoch }) => session === id?.session && epoch === id.epoch);
-        if (grant === undefined) broken(1, `${workflowId}: ${activity.activityId} belongs to no grant of its run`);
-        else if (activity.queue !== grant.queue) broken(1, `${workflowId}: ${activity.activityId} was sent to ${activity.queue}, granted was ${grant.queue}`); // prettier-ignore
-        else if (activity.identity !== undefined && activity.identity !== '' && !activity.identity.startsWith(`${grant.worker}@`) && activity.outcome === 'completed') broken(1, `${workflowId}: ${activity.activityId} was completed by ${activity.identity}, granted was ${grant.worker}`); // prettier-ignore
+      const grantOf = (activityId: string) => {
+        const id = parseSessionActivityId(activityId);
+        // A workflow reset may make two workers grant the same lease; the id says for which of them it is.
+        return run.grants.find(
+          ({ session, epoch, grantId }) =>
+            session === id?.session && epoch === id.epoch && id.step.endsWith(`-${grantId}`),
+        );
+      };
+      for (const { activityId, queue, identity, outcome } of run.activities.filter(({ type }) => type === 'write')) {
+        const grant = grantOf(activityId);
+        if (grant === undefined) broken(1, `${workflowId}: ${activityId} belongs to no grant of its run`);
+        else if (queue !== grant.queue) broken(1, `${workflowId}: ${activityId} was sent to ${queue}, granted was ${grant.queue}`); // prettier-ignore
+        else if (outcome === 'completed' && identity !== undefined && identity !== '' && !identity.startsWith(`${grant.worker}@`)) broken(1, `${workflowId}: ${activityId} was completed by ${identity}, granted was ${grant.worker}`); // prettier-ignore
       }
       for (const effect of effects.filter(({ runId }) => runId === run.runId)) {
-        const id = parseSessionActivityId(effect.activityId);
-        const grant = run.grants.find(({ session, epoch }) => session === id?.session && epoch === id.epoch);
+        const grant = grantOf(effect.activityId);
         if (grant === undefined) {
           broken(1, `${workflowId}: an effect of ${effect.activityId} on ${effect.worker} belongs to no grant`);
           continue;
@@ -106,13 +137,14 @@ export async function judge(arena: Arena, open: readonly StartedWorkflow[], redo
           acquisition.endedBy = by;
         };
         const prefix = `${grant.session}.${grant.epoch}:release-`;
-        for (const { activityId, outcome, closedAtMs } of run.activities) {
-          if (activityId.startsWith(prefix) && outcome === 'completed') end(closedAtMs!, `its release (${activityId})`);
+        for (const { activityId, outcome, closedAtMs, queue } of run.activities) {
+          const isRelease = activityId.startsWith(prefix) && queue === controlQueueOf(grant.queue);
+          if (isRelease && outcome === 'completed') end(closedAtMs!, `its release (${activityId})`);
         }
-        const next = run.grants.slice(index + 1).find(({ session, grantId }) => session === grant.session && grantId !== grant.grantId); // prettier-ignore
-        const lease = next === undefined ? undefined : run.activities.find(({ activityId }) => activityId === `${next.session}.${next.epoch}:lease`); // prettier-ignore
-        if (lease?.type === 'atlas:acquireWorker' && lease.scheduledAtMs > grant.atMs) {
-          end(lease.scheduledAtMs, `its owner giving it up (${lease.activityId})`);
+        for (const next of run.grants.slice(index + 1).filter(({ session }) => session === grant.session)) {
+          const lease = run.activities.find(({ activityId }) => activityId === `${next.session}.${next.epoch}:lease`);
+          if (lease?.type === 'atlas:acquireWorker' && lease.scheduledAtMs > grant.atMs)
+            end(lease.scheduledAtMs, `its owner giving it up (${lease.activityId})`);
         }
       }
     }
@@ -121,26 +153,34 @@ export async function judge(arena: Arena, open: readonly StartedWorkflow[], redo
       const pending = last.activities.filter(({ outcome }) => outcome === 'open').map(({ type, activityId }) => `${type} ${activityId}`); // prettier-ignore
       broken(5, `${workflowId} (run ${last.runId}) has not closed in time; open: ${pending.join(', ') || 'nothing'}`);
     } else if (last.status === 'FAILED') {
-      const error: unknown = await workflow.handle.result().catch((reason: unknown) => reason);
+      const { handle } = workflow;
+      const error: unknown = await handle.result().catch((reason: unknown) => reason);
       const code = findError(error)?.code;
       if (code === undefined || !(code in ERRORS))
         broken(5, `${workflowId} failed with an error that is not documented: ${String((error as WorkflowFailedError).cause)}`); // prettier-ignore
-      else if (workflow.ended === undefined && !redoAllowed) broken(5, `${workflowId} failed with ${code}`);
+      else if (workflow.ended === undefined && keepsSteps) broken(5, `${workflowId} failed with ${code}`);
     } else if (last.status !== 'COMPLETED' && workflow.ended === undefined) {
       broken(5, `${workflowId} ended as ${last.status}`);
     }
   }
 
+  const frozen = faults.filter(({ fault }) => fault.kind === 'freeze-both');
+  const excused = ({ worker, atMs }: Effect): boolean =>
+    frozen.some(
+      ({ fault, beganAtMs, endedAtMs }) =>
+        'worker' in fault && worker === `w${fault.worker}` && atMs >= beganAtMs && atMs <= endedAtMs + AFTER_FREEZE_MS,
+    );
   const acquisitions = [...byGrant.values()].sort((one, other) => one.grantedAtMs - other.grantedAtMs);
   for (const { endedAtMs, endedBy, effects: own, session, worker, workflowId } of acquisitions) {
     if (endedAtMs === undefined) continue;
-    const late = own.filter(({ atMs }) => atMs > endedAtMs + TOLERANCE_MS);
+    const late = own.filter((effect) => effect.atMs > endedAtMs + TOLERANCE_MS && !excused(effect));
     if (late.length > 0) {
       const latestMs = Math.max(...late.map(({ atMs }) => atMs)) - endedAtMs;
       broken(3, `${workflowId}: ${late.length} effects of session ${session} on ${worker} up to ${latestMs.toFixed(0)} ms after ${endedBy}`); // prettier-ignore
     }
   }
   checkCaps(arena, acquisitions, broken);
+  if (keepsSteps) checkSteps(arena, effects, faults, broken);
 
   const bySession = new Map<string, Acquisition[]>();
   for (const acquisition of acquisitions) {
@@ -150,11 +190,37 @@ export async function judge(arena: Arena, open: readonly StartedWorkflow[], redo
   let redone = 0;
   for (const [key, all] of bySession) {
     redone += all.length - 1;
-    if (all.length > 1 && !redoAllowed) {
+    if (all.length > 1 && keepsSteps) {
       broken(6, `${key} was redone: granted by ${all.map(({ worker }) => worker).join(', then ')}`);
     }
   }
-  return { violations, acquisitions, redone, adopted, retried };
+  return { violations, acquisitions, redone, adopted, retried, ends };
+}
+
+/** 6: a step that had ended does not begin again, unless its executor was being killed just then. */
+function checkSteps(
+  arena: Arena,
+  effects: readonly Effect[],
+  faults: readonly DoneFault[],
+  broken: (invariant: 6, message: string) => void,
+): void {
+  const kills = faults.filter(({ fault }) => fault.kind.startsWith('kill-'));
+  for (const end of effects.filter(({ what }) => what === 'end')) {
+    const again = effects.find(
+      ({ what, runId, label, atMs }) =>
+        what === 'begin' && runId === end.runId && label === end.label && atMs > end.atMs,
+    );
+    const killed = kills.some(
+      ({ fault, beganAtMs, endedAtMs }) =>
+        'worker' in fault &&
+        end.worker === `w${fault.worker}` &&
+        end.atMs > beganAtMs - AROUND_KILL_MS &&
+        end.atMs < endedAtMs + AROUND_KILL_MS,
+    );
+    if (again === undefined || killed) continue;
+    const workflow = arena.workflows.find(({ roots }) => roots.includes(end.runId));
+    broken(6, `${workflow?.workflowId ?? end.runId}: the step ${end.label} (${end.activityId}) began again ${again.atMs - end.atMs} ms after it had ended`); // prettier-ignore
+  }
 }
 
 /** 2: sessions of one worker at the same time, from the grant to the last effect; the true interval is no shorter. */
@@ -178,7 +244,7 @@ function checkCaps(
 
 /** What happened to a workflow, in order, for the report of a broken invariant. Times are seconds since its start. */
 export async function timeline(arena: Arena, workflowId: string): Promise<string> {
-  const workflow = arena.workflows.find(({ handle }) => handle.workflowId === workflowId);
+  const workflow = arena.workflows.find((each) => each.workflowId === workflowId);
   if (workflow === undefined) return '';
   const runs = await runsOf(arena, workflow);
   const effects = await arena.effects();

@@ -1,23 +1,29 @@
-/** What a schedule does, made from its seed before anything starts: workers, load and faults. */
-import { random } from './random.js';
+/** What a schedule does, made from its seed before anything starts: workers and faults. */
+import { type Random, random } from './random.js';
 
+const RESTARTS = ['kill-supervisor', 'kill-both', 'truncate-ledger', 'wipe-scratch'] as const;
+const FREEZES = ['freeze-supervisor', 'freeze-executor', 'freeze-both'] as const;
+const LINKS = ['cut', 'half-open', 'slow'] as const;
+const HOSTS = ['disk-full', 'read-only', 'clock-ahead', 'clock-behind'] as const;
+const ON_WORKERS = [...RESTARTS, 'kill-executor', ...FREEZES, ...LINKS, ...HOSTS] as const;
+const ON_WORKFLOWS = ['terminate', 'cancel', 'reset'] as const;
+
+export type WorkerFault = (typeof ON_WORKERS)[number];
+export type WorkflowFault = (typeof ON_WORKFLOWS)[number];
+
+/** All but those of workflows last for `forMs`, and what was killed or stopped is started again then. */
 export type Fault =
-  /** Ended by -9 and started again after `forMs`. */
-  | { readonly kind: 'kill-supervisor' | 'kill-both' | 'truncate-ledger' | 'wipe-scratch'; readonly worker: number }
-  | { readonly kind: 'kill-executor'; readonly worker: number }
-  /** SIGSTOP, and SIGCONT after `forMs`. */
-  | { readonly kind: 'freeze-supervisor' | 'freeze-executor'; readonly worker: number }
-  | { readonly kind: 'cut' | 'half-open' | 'slow'; readonly worker: number }
+  | { readonly kind: WorkerFault; readonly worker: number }
   | { readonly kind: 'stop-server' }
-  | { readonly kind: 'terminate' | 'cancel' };
+  | { readonly kind: WorkflowFault };
 
 export type PlannedFault = Fault & { readonly atMs: number; readonly forMs: number };
 
 export interface Plan {
   readonly seed: number;
   /**
-   * `wild`: anything. `gentle`: only restarts shorter than presence TTL + recovery window, and outages of the server of any
-   * length, which must redo nothing.
+   * `wild`: every kind of fault once. `gentle`: only restarts shorter than presence TTL + recovery window, slow links, and
+   * outages of the server of any length, which must redo nothing.
    */
   readonly kind: 'wild' | 'gentle';
   readonly caps: readonly number[];
@@ -29,64 +35,87 @@ export interface Plan {
   readonly lastsMs: number;
 }
 
-const WILD_KINDS = [
-  'kill-supervisor',
-  'kill-executor',
-  'kill-both',
-  'truncate-ledger',
-  'wipe-scratch',
-  'freeze-supervisor',
-  'freeze-executor',
-  'cut',
-  'half-open',
-  'slow',
-  'stop-server',
-  'terminate',
-  'cancel',
-] as const satisfies readonly Fault['kind'][];
-const GENTLE_KINDS = ['kill-supervisor', 'kill-executor', 'kill-both', 'stop-server', 'slow'] as const;
-
-export function planOf(seed: number, kind: Plan['kind']): Plan {
+/** Odd seeds are wild, even ones gentle. */
+export function planOf(seed: number): Plan {
   const dice = random(seed);
-  const wild = kind === 'wild';
-  const presenceTtlMs = wild ? 3_000 : 6_000;
-  const recoveryWindowMs = wild ? 3_000 : 5_000;
-  const leaseTtlMs = wild ? dice.pick([3_000, 6_000, 60_000]) : 10_000;
-  const caps = Array.from({ length: dice.whole(2, 3) }, () => dice.whole(1, 2));
-  const patienceMs = Math.min(presenceTtlMs, leaseTtlMs) + recoveryWindowMs;
+  return seed % 2 === 1 ? wildPlan(seed, dice) : gentlePlan(seed, dice);
+}
+
+function wildPlan(seed: number, dice: Random): Plan {
+  const presenceTtlMs = 3_000;
+  const recoveryWindowMs = 3_000;
+  const leaseTtlMs = dice.pick([3_000, 6_000, 60_000]);
+  const caps = Array.from({ length: 3 }, () => dice.whole(1, 2));
+  const noticedMs = presenceTtlMs + recoveryWindowMs;
   const faults: PlannedFault[] = [];
-  /** Until when each worker, and the server, has a fault of its own. */
-  const busyUntilMs = new Map<number, number>();
-  let atMs = 2_000;
-  // Without repetition, so that few faults are many kinds of them.
-  const left: PlannedFault['kind'][] = [];
-  const nextKind = (): PlannedFault['kind'] => {
-    if (left.length === 0) left.push(...(wild ? WILD_KINDS : GENTLE_KINDS));
-    return left.splice(dice.whole(0, left.length - 1), 1)[0]!;
-  };
-  for (let count = 0; count < (wild ? 7 : 3); count += 1) {
-    const name = nextKind();
-    const worker = dice.whole(0, caps.length - 1);
-    const target = name === 'stop-server' || name === 'terminate' || name === 'cancel' ? -1 : worker;
-    // Two faults at once, but not on one worker.
-    const fromMs = Math.max(atMs, busyUntilMs.get(target) ?? 0);
+  /** Until when each worker has a fault of its own. Faults overlap, but not on one worker. */
+  const freeAtMs = caps.map(() => 0);
+  let atMs = 1_500;
+  const kinds = shuffled(dice, [...ON_WORKERS, ...ON_WORKFLOWS, 'stop-server' as const]);
+  for (const kind of kinds) {
     const long = dice.chance(0.5);
-    const forMs =
-      name === 'terminate' || name === 'cancel' || name === 'kill-executor'
-        ? 0
-        : !wild && name !== 'stop-server'
-          ? dice.whole(0, 1_500)
-          : long
-            ? patienceMs + dice.whole(1_000, 5_000)
-            : dice.whole(200, 2_000);
-    const fault = (target === -1 ? { kind: name } : { kind: name, worker }) as Fault;
-    faults.push({ ...fault, atMs: fromMs, forMs });
-    // A restart takes some seconds more; a gentle schedule gives the fleet time to notice that all is well.
-    busyUntilMs.set(target, fromMs + forMs + (wild ? 4_000 : 12_000));
-    atMs = wild ? atMs + dice.whole(500, 4_000) : fromMs + forMs + 12_000;
+    const lastsMs = long ? noticedMs + dice.whole(500, 3_000) : dice.whole(200, 2_000);
+    if (kind === 'stop-server') {
+      faults.push({ kind, atMs, forMs: lastsMs });
+    } else if (isWorkflowFault(kind)) {
+      faults.push({ kind, atMs, forMs: 0 });
+    } else {
+      const soonestMs = Math.min(...freeAtMs);
+      atMs = Math.max(atMs, soonestMs);
+      const free = caps.map((_, index) => index).filter((index) => freeAtMs[index]! <= atMs);
+      const worker = dice.pick(free);
+      // A clock that steps, or a disk that fails, is to meet some grants and releases.
+      const forMs = kind === 'kill-executor' ? 0 : HOSTS.some((each) => each === kind) ? Math.max(lastsMs, 4_000) : lastsMs; // prettier-ignore
+      faults.push({ kind, worker, atMs, forMs });
+      // A restart takes some seconds more, and the worker is to have a session again.
+      freeAtMs[worker] = atMs + forMs + 3_000;
+    }
+    atMs += dice.whole(300, 1_500);
   }
-  const lastsMs = Math.max(...faults.map((fault) => fault.atMs + fault.forMs)) + 2_000;
-  return { seed, kind, caps, presenceTtlMs, leaseTtlMs, recoveryWindowMs, faults, lastsMs };
+  return { seed, kind: 'wild', caps, presenceTtlMs, leaseTtlMs, recoveryWindowMs, faults, lastsMs: endOf(faults) };
+}
+
+function gentlePlan(seed: number, dice: Random): Plan {
+  const presenceTtlMs = 8_000;
+  const recoveryWindowMs = 8_000;
+  const leaseTtlMs = dice.pick([3_000, 6_000]);
+  const caps = Array.from({ length: 2 }, () => dice.whole(1, 2));
+  const faults: PlannedFault[] = [];
+  const outage = (): PlannedFault => ({
+    kind: 'stop-server',
+    atMs,
+    // Longer than either TTL and the window, or shorter than either.
+    forMs: dice.chance(0.6) ? presenceTtlMs + recoveryWindowMs + dice.whole(500, 3_000) : dice.whole(500, 2_500),
+  });
+  let atMs = 2_000;
+  const first = dice.chance(0.5);
+  const addOutage = (): void => {
+    faults.push(outage());
+    // The fleet has time to notice that all is well, so that what is promised for one fault is judged for one.
+    atMs += faults.at(-1)!.forMs + 7_000;
+  };
+  if (first) addOutage();
+  const kinds = shuffled(dice, ['kill-supervisor', 'kill-executor', 'kill-both', 'slow'] as const).slice(0, 3);
+  for (const [index, kind] of kinds.entries()) {
+    const forMs = kind === 'kill-executor' ? 0 : dice.whole(0, 1_500);
+    faults.push({ kind, worker: index % caps.length, atMs, forMs });
+    atMs += forMs + 5_000;
+  }
+  if (!first) addOutage();
+  return { seed, kind: 'gentle', caps, presenceTtlMs, leaseTtlMs, recoveryWindowMs, faults, lastsMs: endOf(faults) };
+}
+
+function endOf(faults: readonly PlannedFault[]): number {
+  return Math.max(...faults.map((fault) => fault.atMs + fault.forMs)) + 2_000;
+}
+
+function isWorkflowFault(kind: Fault['kind']): kind is WorkflowFault {
+  return ON_WORKFLOWS.some((each) => each === kind);
+}
+
+function shuffled<T>(dice: Random, items: readonly T[]): T[] {
+  const left = [...items];
+  return items.map(() => left.splice(dice.whole(0, left.length - 1), 1)[0]!);
 }
 
 export function describeFault(fault: PlannedFault): string {

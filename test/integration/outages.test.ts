@@ -40,7 +40,7 @@ describe('an outage of Temporal', () => {
     const server = await privateServer();
     const fleet = uniqueFleet();
     const proxy = await startProxy(server.address);
-    await startWorker({ fleet, name: 'a', address: proxy.address });
+    const worker = await startWorker({ fleet, name: 'a', address: proxy.address });
     const log = join(await temporaryDirectory(), 'log');
     const session = { leaseTtl: '2s', recoveryWindow: '5s' };
     const handle = await startWorkflow(server.client, fleet, 'writer', { session, log, wait: true });
@@ -70,7 +70,9 @@ describe('an outage of Temporal', () => {
           ({ type }) => type === 'atlas:adoptSession',
         ),
       { what: 'the adoption', timeoutMs: PATIENT_MS },
-    );
+    ).catch((error: unknown) => {
+      throw new Error(`${String(error)}\n${worker.transcript()}`);
+    });
     measured('server back and lease timed out to the adoption', Date.now() - healedAtMs);
     await handle.signal('resume');
     expect(await handle.result()).toEqual({ attempt: 1, worker: 'a' });

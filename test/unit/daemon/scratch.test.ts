@@ -89,6 +89,21 @@ describe('Scratch', () => {
     expect(await scratch.sweep(new Set([KEY]))).toEqual([]);
   });
 
+  it('asks what to keep just before it deletes, since a session may be granted during a sweep', async () => {
+    await scratch.create(KEY, MARKER);
+    await scratch.create(OTHER, MARKER);
+    const asked: string[] = [];
+    const removed = await scratch.sweep({
+      has: (key) => {
+        asked.push(key);
+        // Granted while the first was deleted.
+        return asked.length === 2;
+      },
+    });
+    expect(removed).toEqual(asked.slice(0, 1));
+    expect(await readdir(root)).toEqual(asked.slice(1));
+  });
+
   it('does not follow links out of the directory', async () => {
     const outside = join(base, 'outside');
     await mkdir(outside);

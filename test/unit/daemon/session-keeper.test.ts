@@ -521,8 +521,27 @@ describe('a release', () => {
       await settle();
       expect(worker.table.sessionCount).toBe(0);
       expect(worker.events('scratch-left')).toHaveLength(1);
+      // Again and again, and it is gone soon after the disk works.
+      await worker.run(25_000);
+      worker.scratch.fault = undefined;
+      await worker.run(10_000);
+      expect(worker.scratch.directories.size).toBe(0);
+      expect(worker.scratch.trash).toBe(0);
+      const calls = worker.journal.length;
+      await worker.run(15_000);
+      expect(worker.journal).toHaveLength(calls);
     },
   );
+
+  it('leaves scratch space alone that could not be given up and is held again since', async () => {
+    const worker = await holding();
+    worker.scratch.fault = (each) => (each === 'discard' ? new Error('EROFS') : undefined);
+    await worker.keeper.release(releaseOf('s'));
+    worker.scratch.fault = undefined;
+    await worker.keeper.acquire(leaseTask('s', { epoch: 2 }));
+    await worker.run(15_000);
+    expect(worker.scratch.directories.get(KEY)).toBe(2);
+  });
 
   it('takes effect though the ledger can not be written', async () => {
     const worker = await holding();
