@@ -182,12 +182,15 @@ class Owner {
     runtime.listen(this.id, acquisition);
     try {
       const { lease, grant } = await acquisition.outcome(wary);
-      return this.hold(lease, grant, runtime.now() + contract.maxDurationMs);
+      const held = this.hold(lease, grant, runtime.now() + contract.maxDurationMs);
+      for (const other of acquisition.otherGrants) held.granted(other);
+      return held;
     } catch (error) {
       // Timed out, refused or cancelled. A grant that is on its way finds nobody who takes it and is released.
       runtime.stopListening(this.id);
       acquisition.cancelLeases();
-      if (acquisition.grant !== undefined) await runtime.release(acquisition.grant);
+      for (const grant of [acquisition.grant, ...acquisition.otherGrants])
+        if (grant !== undefined) await runtime.release(grant);
       throw error;
     }
   }
@@ -295,6 +298,8 @@ class Owner {
 /** The leases of a session that is not granted yet. */
 class Acquisition implements OwnerInbox {
   grant: Grant | undefined;
+  /** Grants of other workers for the same lease. */
+  readonly otherGrants: Grant[] = [];
   private leases: Lease[] = [];
 
   constructor(
@@ -349,8 +354,14 @@ class Acquisition implements OwnerInbox {
   }
 
   granted(grant: Grant): boolean {
-    if (this.grant === undefined && this.leases.some(({ epoch }) => epoch === grant.epoch)) this.grant = grant;
-    return this.grant?.grantId === grant.grantId;
+    if (this.grant === undefined) {
+      if (!this.leases.some(({ epoch }) => epoch === grant.epoch)) return false;
+      this.grant = grant;
+    } else if (this.grant.grantId !== grant.grantId) {
+      if (this.grant.epoch !== grant.epoch) return false;
+      this.otherGrants.push(grant);
+    }
+    return true;
   }
 
   suspected(): void {

@@ -453,6 +453,26 @@ describe('a body', () => {
 });
 
 describe('a second grant', () => {
+  it('in the same moment as the first has both released, too', async () => {
+    const { runtime, bodies } = own();
+    await runtime.turn();
+    expect(runtime.inbox!.granted(grantOf('g1'))).toBe(true);
+    expect(runtime.inbox!.granted(grantOf('g2', { worker: 'x' }))).toBe(true);
+    await runtime.advance(65_000);
+    expect(runtime.journal.slice(0, 3)).toEqual(['acquire 1', 'release g1', 'release g2']);
+    await runtime.grant('g3');
+    expect(bodies.map(({ attempt }) => attempt)).toEqual([1, 2]);
+  });
+
+  it('of an owner that is cancelled just then has both released', async () => {
+    const { runtime } = own();
+    await runtime.turn();
+    expect(runtime.inbox!.granted(grantOf('g1'))).toBe(true);
+    expect(runtime.inbox!.granted(grantOf('g2', { worker: 'x' }))).toBe(true);
+    await runtime.cancel();
+    expect(runtime.journal).toEqual(['acquire 1', 'cancel 1', 'release g1', 'release g2']);
+  });
+
   it('by another worker has both released and the body run again', async () => {
     const owner = await held();
     const { runtime, bodies } = owner;
