@@ -85,6 +85,10 @@ const NO_KILL = inKeeper(({ fence }) => {
   fence.killAtMs = () => Number.POSITIVE_INFINITY;
 });
 
+const NOT_WATCHED_WHEN_SENT = inKeeper(({ fence }) => {
+  fence.presenceSent = () => undefined;
+});
+
 export const MUTANTS: readonly Mutant[] = [
   {
     rule: '1: the acquire timeout is a timer of the workflow',
@@ -284,9 +288,21 @@ export const MUTANTS: readonly Mutant[] = [
     mix: 'links that heal',
     firstSeed: 285,
     breaks: [3],
+    coveredBy: {
+      why: 'presence that was missed has ended attempts by then, in a new life too from the first that was sent',
+      options: NOT_WATCHED_WHEN_SENT,
+    },
     options: inKeeper(({ fence }) => {
       fence.asked = () => undefined;
     }),
+  },
+  {
+    rule: '8: presence counts from the first that was sent',
+    without: 'it counts once one was answered',
+    mix: 'links that heal',
+    firstSeed: 101_167,
+    breaks: [3],
+    options: NOT_WATCHED_WHEN_SENT,
   },
   {
     rule: '8: the fence counts from when an answered call was sent',
