@@ -43,6 +43,8 @@ export const SESSION_LIMITS = {
 export const RELEASE_SCHEDULE_TO_START_MS = 5 * SECOND_MS;
 /** How long a release may take: the supervisor first waits for running activities to end. */
 export const RELEASE_START_TO_CLOSE_MS = 90 * SECOND_MS;
+/** A release whose worker is not heard of for this long is asked for again: the open poll of a dead one has taken it. */
+export const RELEASE_HEARTBEAT_TIMEOUT_MS = 5 * SECOND_MS;
 /** How much later than the supervisor the server expires a lease: its start-to-close timeout is the backstop. */
 export const EXPIRY_BACKSTOP_MS = 30 * SECOND_MS;
 /** How long a worker keeps the slot of an owner that continued as new, for the next run to adopt the session. */

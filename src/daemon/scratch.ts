@@ -7,9 +7,9 @@
  * What a crash leaves in between is found by `sweep`.
  */
 import { randomBytes } from 'node:crypto';
-import { chmod, lstat, mkdir, open, readFile, readdir, rename, rm } from 'node:fs/promises';
+import { chmod, lstat, mkdir, readFile, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isErrno, syncDirectory } from './atomic-file.js';
+import { isErrno } from './atomic-file.js';
 
 const MARKER_FILE = '.atlas-session';
 const TRASH_PREFIX = '.trash-';
@@ -35,23 +35,24 @@ export class Scratch {
   }
 
   /**
-   * Makes the directory of a session and returns its path once it is on disk. One that the same lease has made already
-   * is kept as it is (a grant that is resumed); one of another lease is replaced, since the sequence begins anew.
+   * Makes the directory of a session and returns its path. One that the same lease has made already is kept as it is (a
+   * grant that is resumed); one of another lease is replaced, since the sequence begins anew.
+   *
+   * It outlives this process, and need not outlive the host: what activities write into it does not either.
    */
   async create(key: string, marker: ScratchMarker): Promise<string> {
     const directory = this.directory(key);
-    if ((await readMarker(directory, key))?.epoch === marker.epoch) return directory;
-    await this.remove(key);
-    await mkdir(directory, { mode: 0o700 });
-    // The marker comes last, so that a directory without it is one whose making was cut short.
-    const handle = await open(join(directory, MARKER_FILE), 'wx', 0o600);
     try {
-      await handle.writeFile(`${JSON.stringify({ key, ...marker })}\n`);
-      // Side by side, so that the file system can make one commit of the three.
-      await Promise.all([handle.sync(), syncDirectory(directory), syncDirectory(this.#root)]);
-    } finally {
-      await handle.close();
+      await mkdir(directory, { mode: 0o700 });
+    } catch (error) {
+      if (!isErrno(error, 'EEXIST')) throw error;
+      if ((await readMarker(directory, key))?.epoch === marker.epoch) return directory;
+      await this.remove(key);
+      await mkdir(directory, { mode: 0o700 });
     }
+    // The marker comes last, so that a directory without it is one whose making was cut short.
+    const text = `${JSON.stringify({ key, ...marker })}\n`;
+    await writeFile(join(directory, MARKER_FILE), text, { flag: 'wx', mode: 0o600 });
     return directory;
   }
 

@@ -27,6 +27,8 @@ import type { Presence } from './presence.js';
 import type { LeaseTask, OwnerTask, SessionKeeper } from './session-keeper.js';
 import type { SlotGate } from './slots.js';
 
+/** Of a release that waits for activities to end; several within its heartbeat timeout. */
+const HEARTBEAT_EVERY_MS = 1_500;
 const FLEET_BUNDLE = fileURLToPath(new URL('../bundles/worker-workflow.js', import.meta.url));
 /** After the death of the process that ran a workflow its next task waits this long on a queue nobody polls. */
 const STICKY_TIMEOUT = '2s';
@@ -109,7 +111,15 @@ export class SupervisorWorkers {
   private createControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<Worker> {
     const activities = {
       async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<void> {
-        await keeper.release(request);
+        const context = Context.current();
+        const timer = setInterval(() => {
+          context.heartbeat();
+        }, HEARTBEAT_EVERY_MS);
+        try {
+          await keeper.release(request);
+        } finally {
+          clearInterval(timer);
+        }
       },
       [CONFIRM_ACTIVITY]: (request: ConfirmRequest): Promise<void> =>
         throwingFailures(async () => {
@@ -132,6 +142,9 @@ export class SupervisorWorkers {
       ...this.common(),
       taskQueue: this.options.controlQueue,
       activities,
+      maxHeartbeatThrottleInterval: HEARTBEAT_EVERY_MS,
+      // Few polls, since each of a worker that is frozen or cut off may take a question with it.
+      activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 2 },
       maxConcurrentActivityTaskExecutions: 100,
     });
   }

@@ -45,6 +45,7 @@ type CancelSession = Extract<ExecutorCommand, { type: 'cancel-session' }>;
 
 export class AttemptGuard {
   /** By run and activity id: the server may hand an attempt out again while the older one runs. */
+  private readonly telling = new Set<Promise<void>>();
   private readonly running = new Map<string, RunningAttempt>();
 
   constructor(
@@ -108,13 +109,7 @@ export class AttemptGuard {
         if (session !== undefined) result = encode(value);
         return value;
       } finally {
-        await this.link.endAttempt(id, result).catch((error: unknown) => {
-          // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
-          context.log.warn('The supervisor could not be told that an attempt ended', {
-            activityId: info.activityId,
-            error,
-          });
-        });
+        this.tell(context, id, result);
       }
     } finally {
       this.running.delete(activityKey);
@@ -141,6 +136,31 @@ export class AttemptGuard {
         ? failure('ExecutorDied', `The supervisor could not be asked: ${found?.message ?? String(error)}`)
         : failure(found.code, found.message);
     }
+  }
+
+  /**
+   * Tells the supervisor, which keeps the result until the server has it. Nobody waits for that: Core reports the result
+   * for seconds before it gives up.
+   */
+  private tell(context: Context, id: string, result: EncodedResult | undefined): void {
+    const told = this.link
+      .endAttempt(id, result)
+      .catch((error: unknown) => {
+        // The result stands. A supervisor that does not hear of it waits for the attempt when the session is released.
+        context.log.warn('The supervisor could not be told that an attempt ended', {
+          activityId: context.info.activityId,
+          error,
+        });
+      })
+      .finally(() => {
+        this.telling.delete(told);
+      });
+    this.telling.add(told);
+  }
+
+  /** Resolves when the supervisor was told of all attempts that have ended; as bounded as a call to it is. */
+  async allTold(): Promise<void> {
+    await Promise.all(this.telling);
   }
 
   /** Makes it the running attempt of its activity, once an older one was cancelled and has ended. */

@@ -92,6 +92,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   await link.ready();
   log.debug({ event: 'executor-polling', queues: workers.length }, 'The executor polls its queues');
   await Promise.all(runs);
+  await guard.allTold();
   await connection.close();
 }
 

@@ -5,6 +5,8 @@
 import { makeTelemetryFilterString, Runtime, type LogLevel, type LogMetadata } from '@temporalio/worker';
 
 export interface RuntimeLog {
+  /** Whether lines of this level are written. */
+  isOn(level: 'trace' | 'debug' | 'info' | 'warn' | 'error'): boolean;
   trace(fields: object, message: string): void;
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -13,7 +15,7 @@ export interface RuntimeLog {
 }
 
 /** What the SDK says about its own life is detail here: our own lines say what matters. */
-const LEVEL: Record<LogLevel, keyof RuntimeLog> = {
+const LEVEL: Record<LogLevel, 'trace' | 'debug' | 'info' | 'warn' | 'error'> = {
   TRACE: 'trace',
   DEBUG: 'debug',
   INFO: 'debug',
@@ -46,6 +48,8 @@ export function installRuntime(log: RuntimeLog): void {
     const target = own && level === 'INFO' ? 'info' : EXPECTED.has(message) ? 'debug' : LEVEL[level];
     // Only what core says of itself: each failed attempt of a user's activity is a line of its own.
     if (!own && level === 'WARN' && isRepetition(message)) return;
+    // The SDK says several things about every activity; what nobody reads need not be put into words.
+    if (!log.isOn(target)) return;
     log[target]({ event: 'temporal', ...describe(meta) }, message);
   };
   Runtime.install({

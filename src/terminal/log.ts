@@ -23,6 +23,7 @@ export interface Logger {
   readonly info: LogMethod;
   readonly warn: LogMethod;
   readonly error: LogMethod;
+  isOn(level: LogLevel): boolean;
   /** A logger whose lines all have these fields too. */
   child(fields: Readonly<Record<string, unknown>>): Logger;
 }
@@ -81,7 +82,7 @@ function wrap(logger: PinoLogger): Logger {
   const methods = Object.fromEntries(
     LEVELS.map((level) => [level, (fields: LogFields, message: string) => logger[level](fields, message)]),
   ) as Record<LogLevel, LogMethod>;
-  return { ...methods, child: (fields) => wrap(logger.child(fields)) };
+  return { ...methods, isOn: (level) => logger.isLevelEnabled(level), child: (fields) => wrap(logger.child(fields)) };
 }
 
 /** `12:03:04 INFO  grant  session=s1 owner=order-17 Session granted`, in local time. */

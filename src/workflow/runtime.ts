@@ -31,6 +31,7 @@ import {
   LEASE_ACTIVITY,
   type LeaseArguments,
   RELEASE_ACTIVITY,
+  RELEASE_HEARTBEAT_TIMEOUT_MS,
   RELEASE_SCHEDULE_TO_START_MS,
   RELEASE_START_TO_CLOSE_MS,
   type ReleaseRequest,
@@ -232,6 +233,7 @@ async function release(grant: Grant): Promise<boolean> {
       activityId: sessionActivityId({ session: grant.session, epoch: grant.epoch, step }),
       scheduleToStartTimeout: RELEASE_SCHEDULE_TO_START_MS,
       startToCloseTimeout: RELEASE_START_TO_CLOSE_MS,
+      heartbeatTimeout: RELEASE_HEARTBEAT_TIMEOUT_MS,
       // A daemon that restarts in the middle of a release answers the second attempt.
       retry: { initialInterval: 200, maximumAttempts: 3 },
     });

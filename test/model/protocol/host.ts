@@ -35,6 +35,7 @@ const OWNER_CHECK_MS = 3_000;
 const PRESENCE_ACTIVITY = 'atlas:presence';
 const INTERVALS_PER_TTL = 3;
 const CHANGE_DELAY_MS = 250;
+const RELEASE_HEARTBEAT_MS = 1_500;
 const PINNED_POLLS = 2;
 const CONTROL_POLLS = 2;
 /** The clock of the records, far from the monotonic one. */
@@ -486,7 +487,7 @@ export class Supervisor {
       void this.serve(task, async () => {
         switch (task.spec.type) {
           case RELEASE_ACTIVITY:
-            return { released: await keeper.release(task.spec.request as never) };
+            return { released: await this.heartbeating(task, keeper.release(task.spec.request as never)) };
           case CONFIRM_ACTIVITY:
             await keeper.confirm(ownerTask(task));
             throw new CompleteAsyncError();
@@ -528,6 +529,23 @@ export class Supervisor {
     const task = await this.host.world.server.poll(this.process, this.host.supervisorLink, queue);
     if (task === undefined) await this.process.sleep(this.sim.random.between(20, 1_000));
     return task;
+  }
+
+  private async heartbeating<T>(task: Task, work: Promise<T>): Promise<T> {
+    const { server } = this.host.world;
+    let cancelTimer = (): void => undefined;
+    const next = (): void => {
+      cancelTimer = this.process.timer(RELEASE_HEARTBEAT_MS, () => {
+        server.call(this.process, this.host.supervisorLink, () => server.heartbeat(task.token)).catch(() => undefined);
+        next();
+      });
+    };
+    next();
+    try {
+      return await work;
+    } finally {
+      cancelTimer();
+    }
   }
 
   private async serve(task: Task, run: () => Promise<unknown>): Promise<void> {

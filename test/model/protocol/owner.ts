@@ -18,6 +18,7 @@ import {
   type Grant,
   LEASE_ACTIVITY,
   RELEASE_ACTIVITY,
+  RELEASE_HEARTBEAT_TIMEOUT_MS,
   RELEASE_SCHEDULE_TO_START_MS,
   RELEASE_START_TO_CLOSE_MS,
   type SessionHandle,
@@ -408,6 +409,7 @@ export class OwnerExecution {
           request: { session: grant.session, grantId: grant.grantId },
           scheduleToStartMs: RELEASE_SCHEDULE_TO_START_MS,
           startToCloseMs: RELEASE_START_TO_CLOSE_MS,
+          heartbeatMs: RELEASE_HEARTBEAT_TIMEOUT_MS,
           retry: { initialMs: 200, factor: 2, maximumMs: 20_000, attempts: 3 },
         });
         this.note(
