@@ -407,7 +407,7 @@ const MAX_ADOPT_TRIES = 5;
 /** A session that is held by a worker, from the grant to the release. */
 export class HeldSession {
   private loss: Loss | undefined;
-  private readonly lossListeners: ((loss: Loss) => void)[] = [];
+  private readonly lossListeners = new Set<(loss: Loss) => void>();
   /** Grants of other workers for the same lease: a workflow reset made the server dispatch it twice. */
   readonly otherGrants: Grant[] = [];
   private readonly leases: Lease[] = [];
@@ -442,15 +442,19 @@ export class HeldSession {
     return this.closed || this.loss !== undefined;
   }
 
-  onLoss(listener: (loss: Loss) => void): void {
-    if (this.loss === undefined) this.lossListeners.push(listener);
+  /** Calls the listener once, now or when the session is lost. Returns what forgets it. */
+  onLoss(listener: (loss: Loss) => void): () => void {
+    if (this.loss === undefined) this.lossListeners.add(listener);
     else listener(this.loss);
+    return () => {
+      this.lossListeners.delete(listener);
+    };
   }
 
   lose(code: Loss['code'], failure: Error, workerAnswers: boolean): void {
     if (this.ended()) return;
     this.loss = { code, failure, workerAnswers };
-    for (const listener of this.lossListeners) listener(this.loss);
+    for (const listener of [...this.lossListeners]) listener(this.loss);
   }
 
   /** Nothing that comes from now on changes the session. */

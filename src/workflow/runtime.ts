@@ -92,7 +92,7 @@ export const workflowRuntime: OwnerRuntime = {
   confirm,
   release,
   until,
-  untilEvenIfCancelled: (done, timeoutMs) => CancellationScope.nonCancellable(() => until(done, timeoutMs)),
+  untilEvenIfCancelled: (done, timeoutMs) => shield().run(() => until(done, timeoutMs)),
   listen(session, inbox) {
     inboxes.set(session, inbox);
     listenForSignals();
@@ -106,28 +106,41 @@ export const workflowRuntime: OwnerRuntime = {
   },
 };
 
-async function until(done: () => boolean, timeoutMs: number): Promise<boolean> {
-  if (Number.isFinite(timeoutMs)) return condition(done, timeoutMs);
-  await condition(done);
-  return true;
+/**
+ * What a cancellation of the workflow does not reach. One scope for all of it: the SDK notes a stack trace for every promise
+ * of a workflow, which makes promises, and the scopes made of them, the dearest part of a session's workflow tasks.
+ */
+let shielded: CancellationScope | undefined;
+function shield(): CancellationScope {
+  shielded ??= new CancellationScope({ cancellable: false });
+  return shielded;
+}
+
+function until(done: () => boolean, timeoutMs: number): Promise<boolean> {
+  return Number.isFinite(timeoutMs) ? condition(done, timeoutMs) : condition(done).then(() => true);
 }
 
 function scheduleLease(spec: LeaseSpec, contract: SessionContract): Lease {
   let end: LeaseEnd | undefined;
-  let scope: CancellationScope | undefined;
   // The lease must outlive a cancellation of the owner, which still has to release; only cancel() below ends it early.
-  void CancellationScope.nonCancellable(() => {
-    scope = new CancellationScope({ cancellable: true });
-    return scope.run(async () => {
-      try {
-        await callLease(spec, contract);
+  const scope = new CancellationScope({ cancellable: true, parent: shield() });
+  void scope
+    .run(() => callLease(spec, contract))
+    .then(
+      () => {
         end = { kind: 'given-up', message: 'The worker ended the lease.', cause: undefined };
-      } catch (error) {
+      },
+      (error: unknown) => {
         end = leaseEnd(error);
-      }
-    });
-  });
-  return { epoch: spec.epoch, end: () => end, cancel: () => scope?.cancel() };
+      },
+    );
+  return {
+    epoch: spec.epoch,
+    end: () => end,
+    cancel: () => {
+      scope.cancel();
+    },
+  };
 }
 
 function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
@@ -200,10 +213,10 @@ function leaseEnd(error: unknown): LeaseEnd {
   }
 }
 
-async function confirm(grant: Grant, timeoutMs: number): Promise<Confirmation> {
+function confirm(grant: Grant, timeoutMs: number): Promise<Confirmation> {
   questionCount += 1;
   const step = `confirm-${questionCount}`;
-  return CancellationScope.nonCancellable(async () => {
+  return shield().run(async () => {
     const control = proxyActivities<{ [CONFIRM_ACTIVITY]: (request: ConfirmRequest) => Promise<void> }>({
       taskQueue: controlQueueOf(grant.queue),
       activityId: sessionActivityId({ session: grant.session, epoch: grant.epoch, step }),
@@ -224,10 +237,10 @@ async function confirm(grant: Grant, timeoutMs: number): Promise<Confirmation> {
   });
 }
 
-async function release(grant: Grant): Promise<boolean> {
+function release(grant: Grant): Promise<boolean> {
   questionCount += 1;
   const step = `release-${questionCount}`;
-  return CancellationScope.nonCancellable(async () => {
+  return shield().run(async () => {
     const control = proxyActivities<{ [RELEASE_ACTIVITY]: (request: ReleaseRequest) => Promise<void> }>({
       taskQueue: controlQueueOf(grant.queue),
       activityId: sessionActivityId({ session: grant.session, epoch: grant.epoch, step }),

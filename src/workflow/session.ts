@@ -137,10 +137,10 @@ class PinnedCalls {
     ) as RoutedActivities<A>;
   }
 
-  private async call(activityType: string, args: unknown[], options: PinnedActivityOptions): Promise<unknown> {
+  private call(activityType: string, args: unknown[], options: PinnedActivityOptions): Promise<unknown> {
     const { held } = this;
     const before = held.lost();
-    if (before !== undefined) throw this.hit(before);
+    if (before !== undefined) return Promise.reject(this.hit(before));
     pinnedCount += 1;
     const activities = proxyActivities<Record<string, (...args: unknown[]) => Promise<unknown>>>({
       heartbeatTimeout: SESSION_DEFAULTS.pinnedHeartbeatTimeoutMs,
@@ -152,34 +152,43 @@ class PinnedCalls {
         step: pinnedStep(pinnedCount, held.grant.grantId),
       }),
     });
-    const lost = new Promise<never>((_, reject) => {
-      held.onLoss((loss) => {
+    return new Promise((resolve, reject) => {
+      // The loss rejects at once, with its type, and not with the bare cancellation that follows from it.
+      const forget = held.onLoss((loss) => {
         reject(this.hit(loss));
       });
+      activities[activityType]!(...args).then(
+        (value) => {
+          forget();
+          resolve(value);
+        },
+        (error: unknown) => {
+          forget();
+          reject(this.failureOf(error));
+        },
+      );
     });
-    // The loss must reject at once, with its type, and not with the bare cancellation that follows from it.
-    lost.catch(() => undefined);
-    try {
-      return await Promise.race([lost, activities[activityType]!(...args)]);
-    } catch (error) {
-      const refusal = refusalOf(error);
-      if (refusal !== undefined) {
-        const code = refusal.type === 'SessionExpired' ? 'SessionExpired' : 'SessionLost';
-        const what = code === 'SessionExpired' ? 'has expired' : 'was lost';
-        held.lose(
+  }
+
+  /** What a pinned activity that failed is rejected with: its own failure, unless the session is over. */
+  private failureOf(error: unknown): Error {
+    const { held } = this;
+    const refusal = refusalOf(error);
+    if (refusal !== undefined) {
+      const code = refusal.type === 'SessionExpired' ? 'SessionExpired' : 'SessionLost';
+      const what = code === 'SessionExpired' ? 'has expired' : 'was lost';
+      held.lose(
+        code,
+        sessionFailure(
           code,
-          sessionFailure(
-            code,
-            `The session ${held.grant.session} on ${held.grant.worker} ${what}. ${refusal.message}`,
-            refusal,
-          ),
-          true,
-        );
-      }
-      const after = held.lost();
-      if (after !== undefined && (refusal !== undefined || isCancellation(error))) throw this.hit(after);
-      throw error;
+          `The session ${held.grant.session} on ${held.grant.worker} ${what}. ${refusal.message}`,
+          refusal,
+        ),
+        true,
+      );
     }
+    const loss = held.lost();
+    return loss !== undefined && (refusal !== undefined || isCancellation(error)) ? this.hit(loss) : (error as Error);
   }
 
   private hit(loss: Loss): Error {
