@@ -97,6 +97,7 @@ export class AttemptGuard {
     // Registered before the supervisor is asked, so that no cancellation falls between its answer and the start.
     await this.register(activityKey, attempt);
     const id = `${activityKey}#${info.attempt}`;
+    let told = Promise.resolve();
     try {
       const facts = await this.begin(id, context, session);
       attempt.key = facts.sessionKey;
@@ -109,11 +110,14 @@ export class AttemptGuard {
         if (session !== undefined) result = encode(value);
         return value;
       } finally {
-        this.tell(context, id, result);
+        told = this.tell(context, id, result);
       }
     } finally {
-      this.running.delete(activityKey);
-      settle();
+      // A newer attempt waits for that: it is answered with the result of this one, if there is one.
+      void told.then(() => {
+        this.running.delete(activityKey);
+        settle();
+      });
     }
   }
 
@@ -139,10 +143,10 @@ export class AttemptGuard {
   }
 
   /**
-   * Tells the supervisor, which keeps the result until the server has it. Nobody waits for that: Core reports the result
-   * for seconds before it gives up.
+   * Tells the supervisor, which keeps the result until the server has it. The report to the server does not wait for that:
+   * Core goes on with it for seconds before it gives up. Never rejects.
    */
-  private tell(context: Context, id: string, result: EncodedResult | undefined): void {
+  private tell(context: Context, id: string, result: EncodedResult | undefined): Promise<void> {
     const told = this.link
       .endAttempt(id, result)
       .catch((error: unknown) => {
@@ -156,6 +160,7 @@ export class AttemptGuard {
         this.telling.delete(told);
       });
     this.telling.add(told);
+    return told;
   }
 
   /** Resolves when the supervisor was told of all attempts that have ended; as bounded as a call to it is. */
