@@ -165,7 +165,7 @@ export class Daemon {
       table.sessions().map((entry) => entry.capabilities),
     );
     this.gate = gate;
-    const scratch = new Scratch(directory.scratchRoot);
+    const scratch = new Scratch(directory.scratchRoot, directory.identity.bootId);
     const keeper = new SessionKeeper(
       {
         worker: this.identity.name,

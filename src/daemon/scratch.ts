@@ -23,10 +23,12 @@ export interface ScratchMarker {
 
 export class Scratch {
   readonly #root: string;
+  readonly #bootId: string;
 
-  /** `root` must exist. */
-  constructor(root: string) {
+  /** `root` must exist. `bootId` names this run of the host; empty where that can not be told. */
+  constructor(root: string, bootId: string) {
     this.#root = root;
+    this.#bootId = bootId;
   }
 
   directory(key: string): string {
@@ -38,7 +40,8 @@ export class Scratch {
    * Makes the directory of a session and returns its path. One that the same lease has made already is kept as it is (a
    * grant that is resumed); one of another lease is replaced, since the sequence begins anew.
    *
-   * It outlives this process, and need not outlive the host: what activities write into it does not either.
+   * It outlives this process, and not this run of the host: nothing here is forced to the disk, and neither is what
+   * activities write into it.
    */
   async create(key: string, marker: ScratchMarker): Promise<string> {
     const directory = this.directory(key);
@@ -46,19 +49,19 @@ export class Scratch {
       await mkdir(directory, { mode: 0o700 });
     } catch (error) {
       if (!isErrno(error, 'EEXIST')) throw error;
-      if ((await readMarker(directory, key))?.epoch === marker.epoch) return directory;
+      if ((await this.#readMarker(key))?.epoch === marker.epoch) return directory;
       await this.remove(key);
       await mkdir(directory, { mode: 0o700 });
     }
     // The marker comes last, so that a directory without it is one whose making was cut short.
-    const text = `${JSON.stringify({ key, ...marker })}\n`;
+    const text = `${JSON.stringify({ key, boot: this.#bootId, ...marker })}\n`;
     await writeFile(join(directory, MARKER_FILE), text, { flag: 'wx', mode: 0o600 });
     return directory;
   }
 
-  /** Whether the directory is there and was made for this session. */
+  /** Whether the directory is there and was made for this session, in this run of the host. */
   async isIntact(key: string): Promise<boolean> {
-    return (await readMarker(this.directory(key), key)) !== undefined;
+    return (await this.#readMarker(key)) !== undefined;
   }
 
   /** Frees the name, then deletes. Nothing happens when there is no such directory. */
@@ -93,6 +96,20 @@ export class Scratch {
     return removed;
   }
 
+  async #readMarker(key: string): Promise<ScratchMarker | undefined> {
+    let marker: unknown;
+    try {
+      marker = JSON.parse(await readFile(join(this.directory(key), MARKER_FILE), 'utf8'));
+    } catch {
+      return undefined; // Not there, or cut short: either way not intact.
+    }
+    if (typeof marker !== 'object' || marker === null) return undefined;
+    const { key: owner, boot, epoch, grantedAtMs } = marker as Record<string, unknown>;
+    if (owner !== key || boot !== this.#bootId) return undefined;
+    if (typeof epoch !== 'number' || typeof grantedAtMs !== 'number') return undefined;
+    return { epoch, grantedAtMs };
+  }
+
   async #discardName(name: string, path: string): Promise<() => Promise<void>> {
     const trash = join(this.#root, `${TRASH_PREFIX}${randomBytes(8).toString('hex')}`);
     try {
@@ -122,19 +139,6 @@ export async function sweepKept(root: string, maxAgeMs: number, nowMs: number): 
     removed.push(name);
   }
   return removed;
-}
-
-async function readMarker(directory: string, key: string): Promise<ScratchMarker | undefined> {
-  let marker: unknown;
-  try {
-    marker = JSON.parse(await readFile(join(directory, MARKER_FILE), 'utf8'));
-  } catch {
-    return undefined; // Not there, or cut short: either way not intact.
-  }
-  if (typeof marker !== 'object' || marker === null) return undefined;
-  const { key: owner, epoch, grantedAtMs } = marker as Record<string, unknown>;
-  if (owner !== key || typeof epoch !== 'number' || typeof grantedAtMs !== 'number') return undefined;
-  return { epoch, grantedAtMs };
 }
 
 async function deleteTree(path: string): Promise<void> {

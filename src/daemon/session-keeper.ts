@@ -1061,7 +1061,8 @@ export class SessionKeeper {
   private async scratchProblem({ key, epoch, grantedAtMs, state }: SessionEntry): Promise<string | undefined> {
     try {
       if (await this.ports.scratch.isIntact(key)) return undefined;
-      if (state !== 'granting') return 'The scratch directory of the session is gone from the worker.';
+      if (state !== 'granting')
+        return 'The scratch directory of the session is gone from the worker, or from before its host was restarted.';
       // The crash came between the ledger and the scratch directory; the owner was not told, and nothing ran.
       await this.ports.scratch.create(key, { key, epoch, grantedAtMs });
       return undefined;

@@ -6,6 +6,7 @@ import { Scratch, sweepKept } from '../../../src/daemon/scratch.js';
 
 const KEY = 's1.0190a1b2-0000-7000-8000-000000000001';
 const OTHER = 's2.0190a1b2-0000-7000-8000-000000000001';
+const BOOT = 'b0070000-0000-4000-8000-000000000001';
 const MARKER = { epoch: 1, grantedAtMs: 1_700_000_000_000 };
 
 let base: string;
@@ -16,7 +17,7 @@ beforeEach(async () => {
   base = await mkdtemp(join(tmpdir(), 'atlas-scratch-'));
   root = join(base, 'scratch');
   await mkdir(root);
-  scratch = new Scratch(root);
+  scratch = new Scratch(root, BOOT);
 });
 
 afterEach(async () => {
@@ -29,7 +30,11 @@ describe('Scratch', () => {
     expect(directory).toBe(join(root, KEY));
     expect(directory).toBe(scratch.directory(KEY));
     expect((await stat(directory)).mode & 0o777).toBe(0o700);
-    expect(JSON.parse(await readFile(join(directory, '.atlas-session'), 'utf8'))).toEqual({ key: KEY, ...MARKER });
+    expect(JSON.parse(await readFile(join(directory, '.atlas-session'), 'utf8'))).toEqual({
+      key: KEY,
+      boot: BOOT,
+      ...MARKER,
+    });
     expect(await scratch.isIntact(KEY)).toBe(true);
   });
 
@@ -50,7 +55,11 @@ describe('Scratch', () => {
     ['the marker is no record', async () => writeFile(join(root, KEY, '.atlas-session'), 'null')],
     [
       'the marker is that of another session',
-      async () => writeFile(join(root, KEY, '.atlas-session'), JSON.stringify({ key: OTHER, ...MARKER })),
+      async () => writeFile(join(root, KEY, '.atlas-session'), JSON.stringify({ key: OTHER, boot: BOOT, ...MARKER })),
+    ],
+    [
+      'the host was restarted since, with what was not on its disk yet',
+      async () => writeFile(join(root, KEY, '.atlas-session'), JSON.stringify({ key: KEY, boot: 'other', ...MARKER })),
     ],
   ])('is not intact when %s', async (_, spoil) => {
     await scratch.create(KEY, MARKER);

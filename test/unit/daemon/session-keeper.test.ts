@@ -723,7 +723,11 @@ describe('a restart', () => {
     expect(worker.temporal.calls).toEqual([
       {
         method: 'failLease',
-        args: ['token-s-1', 'SessionLost', 'The scratch directory of the session is gone from the worker.'],
+        args: [
+          'token-s-1',
+          'SessionLost',
+          'The scratch directory of the session is gone from the worker, or from before its host was restarted.',
+        ],
       },
     ]);
   });
