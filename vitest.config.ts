@@ -20,8 +20,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     // One process per file: Temporal's core and leaked handles stay apart.
     pool: 'forks',
-    // The tests start processes and a server; more files at once only make each other slow.
-    maxWorkers: 2,
+    // The tests start processes and a server, and then mostly wait; more files at once only make each other slow.
+    maxWorkers: 3,
     // Guards against hanging, not expectations: a test that needs a bound states it.
     testTimeout: 120_000,
     hookTimeout: 180_000,

@@ -97,6 +97,11 @@ export class Fence {
     }
   }
 
+  /** Whether the fleet has yet to say what it made of the life of the worker before this one. */
+  awaitsFleet(key: string): boolean {
+    return this.heard.get(key)?.assumed === true;
+  }
+
   forget(key: string): void {
     this.heard.delete(key);
   }

@@ -35,6 +35,8 @@ const RENEWALS_PER_TTL = 3;
 const LOCAL_SLOT_WAIT_MS = 2_000;
 /** After a call without an answer; short, because the lease may be near its end. */
 const RETRY_AFTER_MS = 1_000;
+/** How long an attempt waits for the answer to the registration; less than the executor waits for a call. */
+const FLEET_WAIT_MS = 5_000;
 const RENEWALS_AT_ONCE = 16;
 /** How often an owner is asked that still runs while the server has timed its lease out. */
 const ASK_EVERY_MS = 2_000;
@@ -140,6 +142,9 @@ export class SessionKeeper {
   /** By run and activity id, like the results in the table. A result of an earlier life has none and is at risk. */
   private readonly reports = new Map<string, ResultReport>();
   private readonly cleanUps = new Set<CleanUp>();
+
+  /** Attempts of a daemon that was just restarted, which wait for the answer to its registration. */
+  private readonly fleetWaiters = new Set<() => void>();
 
   /** When a call last got no answer, by the monotonic clock. */
   private lastCallFailedMs = Number.NEGATIVE_INFINITY;
@@ -458,6 +463,7 @@ export class SessionKeeper {
   /** The fleet had not missed this worker when it registered. `sentAtMs` is by the monotonic clock. */
   notMissed(sentAtMs: number): void {
     this.fence.notMissed(sentAtMs);
+    for (const wake of [...this.fleetWaiters]) wake();
   }
 
   /** The fleet asks for presence and does not take this worker for lost, so no owner was told to suspect it. */
@@ -468,6 +474,7 @@ export class SessionKeeper {
   /** The server has ended the presence activity, perhaps by its timeout. */
   presenceGone(): void {
     this.fence.presenceGone(this.ports.clock.monotonicMs());
+    for (const wake of [...this.fleetWaiters]) wake();
   }
 
   /** The owner check says that these runs have closed. */
@@ -898,6 +905,11 @@ export class SessionKeeper {
   /** An attempt that was fetched the moment a link healed waits for one answer of the server first. */
   private async untilMayStart(held: () => SessionEntry): Promise<void> {
     let entry = held();
+    // The answer is a second away: a refusal would cost the user's activity one of its attempts.
+    if (this.fence.awaitsFleet(entry.key)) {
+      await this.fleetAnswers();
+      entry = held();
+    }
     const may = () => this.fence.mayStart(entry, this.ports.clock.monotonicMs());
     let verdict = may();
     if (verdict === 'ask-first') {
@@ -910,6 +922,19 @@ export class SessionKeeper {
       'AttemptFenced',
       `The worker ${this.identity.worker} waits until it is clear whether it still holds the session ${entry.session}.`,
     );
+  }
+
+  /** Resolves when the fleet has answered the registration, or has taken too long to. */
+  private fleetAnswers(): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = () => {
+        cancelTimer();
+        this.fleetWaiters.delete(wake);
+        resolve();
+      };
+      const cancelTimer = this.ports.clock.timer(FLEET_WAIT_MS, wake);
+      this.fleetWaiters.add(wake);
+    });
   }
 
   /** The attempt has ended in the executor. Its result is on disk before the server may hear of it. */

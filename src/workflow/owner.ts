@@ -551,6 +551,7 @@ export class HeldSession {
         answer === 'unknown'
           ? 'The worker no longer holds it.'
           : `The worker was suspected, and did not answer within ${formatDurationMs(windowMs)}.`,
+        this.lease?.end()?.cause,
       );
       return false;
     }

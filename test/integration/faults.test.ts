@@ -158,7 +158,7 @@ describe('a session that is lost', () => {
     expect(seen.seen).toEqual([{ type: 'SessionLost', cancellation: false }]);
     expect(seen.thrown).toBe('SessionLost');
     expect(seen.message).toMatch(
-      /^The session [0-9a-f]{12} on doomed was lost\. The worker was silent for the lease TTL\.$/,
+      /^The session [0-9a-f]{12} on doomed was lost\. The worker was suspected, and did not answer within 11s\.$/,
     );
   });
 });

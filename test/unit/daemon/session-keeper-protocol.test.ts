@@ -571,12 +571,23 @@ describe('the fence', () => {
     const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
     worker.temporal.unavailable = true;
     await worker.keeper.resume();
-    await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
-    worker.temporal.unavailable = false;
+    const first = watch(worker.keeper.beginAttempt(pinnedAttempt('s')));
+    await worker.run(4_800);
+    expect(first.outcome).toBe('pending');
+    await worker.run(400);
+    expect(first.outcome).toBe('AttemptFenced');
+  });
+
+  it('lets an attempt after a restart wait for the answer to the registration, which costs it nothing', async () => {
+    const before = await holding();
+    const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
+    await worker.keeper.resume();
+    const attempt = watch(worker.keeper.beginAttempt(pinnedAttempt('s')));
     await worker.run(2_000);
-    await expect(worker.keeper.beginAttempt(pinnedAttempt('s'))).rejects.toMatchObject({ code: 'AttemptFenced' });
+    expect(attempt.outcome).toBe('pending');
     worker.keeper.notMissed(worker.clock.monotonicMs());
-    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    await settle();
+    expect(attempt.outcome).toBe('done');
   });
 });
 
