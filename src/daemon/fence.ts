@@ -102,6 +102,11 @@ export class Fence {
     return this.heard.get(key)?.assumed === true;
   }
 
+  isSuspected(key: string): boolean {
+    const heard = this.heard.get(key);
+    return heard !== undefined && (heard.suspectedSinceMs !== null || heard.askedMs !== null);
+  }
+
   forget(key: string): void {
     this.heard.delete(key);
   }

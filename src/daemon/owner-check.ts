@@ -8,7 +8,7 @@ import { fleetControlQueue } from '../contract/names.js';
 import type { EventLog } from './ports.js';
 
 const INTERVAL_MS = 3_000;
-const RUNS_PER_QUERY = 50;
+const RUNS_PER_QUERY = 200;
 const CALL_DEADLINE_MS = 5_000;
 /**
  * Visibility queries a second that the whole fleet allows itself. Hosted Temporal gives a namespace some tens; lease

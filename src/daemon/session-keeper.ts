@@ -35,8 +35,8 @@ const RENEWALS_PER_TTL = 3;
 const LOCAL_SLOT_WAIT_MS = 2_000;
 /** After a call without an answer; short, because the lease may be near its end. */
 const RETRY_AFTER_MS = 1_000;
-/** How long an attempt waits for the answer to the registration; less than the executor waits for a call. */
-const FLEET_WAIT_MS = 5_000;
+/** How long an attempt waits after a restart until it may start; less than the executor waits for a call. */
+const WORD_WAIT_MS = 5_000;
 const RENEWALS_AT_ONCE = 16;
 /** How often an owner is asked that still runs while the server has timed its lease out. */
 const ASK_EVERY_MS = 2_000;
@@ -143,8 +143,8 @@ export class SessionKeeper {
   private readonly reports = new Map<string, ResultReport>();
   private readonly cleanUps = new Set<CleanUp>();
 
-  /** Attempts of a daemon that was just restarted, which wait for the answer to its registration. */
-  private readonly fleetWaiters = new Set<() => void>();
+  /** Attempts of a daemon that was just restarted. */
+  private readonly waitingAttempts = new Set<() => void>();
 
   /** When a call last got no answer, by the monotonic clock. */
   private lastCallFailedMs = Number.NEGATIVE_INFINITY;
@@ -369,6 +369,7 @@ export class SessionKeeper {
     if (answer === 'gone' || this.table.session(entry.key)?.grantId !== entry.grantId) return;
     this.fence.confirmed(entry.key, sentAtMs);
     this.fenced.delete(entry.key);
+    this.wakeWaitingAttempts();
     this.ports.log.info({ event: 'confirm', ...named(entry) }, 'The owner was told that the session lives');
   }
 
@@ -429,6 +430,7 @@ export class SessionKeeper {
     this.limbo.delete(entry.key);
     this.fence.confirmed(entry.key, sentAtMs);
     this.fenced.delete(entry.key);
+    this.wakeWaitingAttempts();
     this.scheduleRenewal(entry);
     ports.log.info({ event: 'adopt', ...named(entry) }, 'Session adopted');
     await this.announce(entry.key);
@@ -463,7 +465,7 @@ export class SessionKeeper {
   /** The fleet had not missed this worker when it registered. `sentAtMs` is by the monotonic clock. */
   notMissed(sentAtMs: number): void {
     this.fence.notMissed(sentAtMs);
-    for (const wake of [...this.fleetWaiters]) wake();
+    this.wakeWaitingAttempts();
   }
 
   /** The fleet asks for presence and does not take this worker for lost, so no owner was told to suspect it. */
@@ -474,7 +476,6 @@ export class SessionKeeper {
   /** The server has ended the presence activity, perhaps by its timeout. */
   presenceGone(): void {
     this.fence.presenceGone(this.ports.clock.monotonicMs());
-    for (const wake of [...this.fleetWaiters]) wake();
   }
 
   /** The owner check says that these runs have closed. */
@@ -905,9 +906,9 @@ export class SessionKeeper {
   /** An attempt that was fetched the moment a link healed waits for one answer of the server first. */
   private async untilMayStart(held: () => SessionEntry): Promise<void> {
     let entry = held();
-    // The answer is a second away: a refusal would cost the user's activity one of its attempts.
+    // The word of the fleet, or of the owner, is seconds away: a refusal would cost the user's activity one of its attempts.
     if (this.fence.awaitsFleet(entry.key)) {
-      await this.fleetAnswers();
+      await this.wordComes(entry.key);
       entry = held();
     }
     const may = () => this.fence.mayStart(entry, this.ports.clock.monotonicMs());
@@ -924,17 +925,24 @@ export class SessionKeeper {
     );
   }
 
-  /** Resolves when the fleet has answered the registration, or has taken too long to. */
-  private fleetAnswers(): Promise<void> {
+  /** Resolves when the fleet has not missed this worker, the owner has got its answer, or neither has come in time. */
+  private wordComes(key: string): Promise<void> {
     return new Promise((resolve) => {
-      const wake = () => {
+      const settle = () => {
         cancelTimer();
-        this.fleetWaiters.delete(wake);
+        this.waitingAttempts.delete(check);
         resolve();
       };
-      const cancelTimer = this.ports.clock.timer(FLEET_WAIT_MS, wake);
-      this.fleetWaiters.add(wake);
+      const check = () => {
+        if (!this.fence.isSuspected(key)) settle();
+      };
+      const cancelTimer = this.ports.clock.timer(WORD_WAIT_MS, settle);
+      this.waitingAttempts.add(check);
     });
+  }
+
+  private wakeWaitingAttempts(): void {
+    for (const check of [...this.waitingAttempts]) check();
   }
 
   /** The attempt has ended in the executor. Its result is on disk before the server may hear of it. */

@@ -12,6 +12,7 @@ import { createRequire } from 'node:module';
 import { homedir } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AtlasError } from '../contract/errors.js';
 import { runBounded } from './guarded-process.js';
 import {
@@ -77,6 +78,8 @@ export const STEP_TIMEOUTS_MS: Readonly<Record<ResolveStep, number>> = {
 };
 
 /** How long the program may take to print its version; the first start of a fresh file is slow on macOS. */
+const BUSY_TRIES = 10;
+const BUSY_PAUSE_MS = 100;
 const VERSION_TIMEOUT_MS = 10_000;
 /** Leftovers of fetches that were killed are removed when they are this old. */
 const STALE_FETCH_MS = 24 * 3_600_000;
@@ -365,11 +368,14 @@ async function syncFile(path: string): Promise<void> {
 
 /** Runs the program for its version; throws when it does not run, or is not the one that is needed. */
 async function usable(path: string, context: StepContext): Promise<Found> {
-  const run = await runBounded(path, ['--version'], {
-    env: context.env,
-    timeoutMs: VERSION_TIMEOUT_MS,
-    signal: context.signal,
-  });
+  const tellVersion = () =>
+    runBounded(path, ['--version'], { env: context.env, timeoutMs: VERSION_TIMEOUT_MS, signal: context.signal });
+  let run = await tellVersion();
+  // A process that was started while the file was written has it open until its own program begins.
+  for (let tries = 1; run.code !== 0 && /text file busy/i.test(run.stderr) && tries < BUSY_TRIES; tries += 1) {
+    await sleep(BUSY_PAUSE_MS, undefined, { signal: context.signal });
+    run = await tellVersion();
+  }
   if (run.timedOut) throw new Error(`${path} did not tell its version within ${VERSION_TIMEOUT_MS / 1_000} s`);
   if (run.code !== 0) {
     throw new Error(`${path} does not run: ${shortReason(run.stderr) || `it ended with code ${run.code}`}`);

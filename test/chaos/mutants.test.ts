@@ -41,7 +41,7 @@ async function mutate({ file, replace, by }: Mutant): Promise<string> {
 
 const NO_FENCE: Mutant = {
   file: 'daemon/fence.js',
-  replace: 'return Math.min(byLease, byPresence) + session.recoveryWindowMs;',
+  replace: 'return Math.min(byLease, byPresence, byQuestion) + session.recoveryWindowMs;',
   by: 'return Math.min(byLease, byPresence) + session.recoveryWindowMs + 600_000;',
 };
 const NO_LOCK: Mutant = {

