@@ -109,9 +109,9 @@ describe('the chaos suite', () => {
   /** A task of the session waits in a half-open link until the session has been redone elsewhere. */
   async function lateTask(mutant?: Mutant): Promise<Violation['invariant'][]> {
     const arena = await arenaOf([1, 1], mutant);
-    // Polls of the dead link swallow the acquisition of the redo too, for a lease TTL each; a link that is half-open for
-    // longer than 45 s would be closed by its client, and the task with it.
-    const session = { ...SESSION, leaseTtl: '3s' };
+    // Polls of the dead link swallow tasks of the workflow too, for 3 s each, and the next step must be scheduled before the
+    // session is given up. A link that is half-open for longer than 45 s would be closed by its client, and the task with it.
+    const session = { recoveryWindow: '12s' };
     const { handle } = await arena.start('writer', { session, log: arena.log, ms: 1_000, wait: true });
     const name = await untilEffect(arena, '1:first');
     await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
