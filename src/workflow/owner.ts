@@ -401,7 +401,7 @@ class Acquisition implements OwnerInbox {
   }
 }
 
-/** How often a lost answer is asked for again; each time the worker had taken the question. */
+/** How often an adoption is tried whose lease fell silent before its grant; the worker is asked before each further one. */
 const MAX_ADOPT_TRIES = 5;
 
 /** A session that is held by a worker, from the grant to the release. */

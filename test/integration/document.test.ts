@@ -14,7 +14,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentRequest, type DocumentResult } from '../../src/contract/document.js';
 import { restartAtlasd, startAtlasd, type Atlasd } from '../support/atlasd.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
-import { activitiesOf, eventually, sessionsOf } from '../support/fixtures.js';
+import { eventually, sessionsOf } from '../support/fixtures.js';
+import { activitiesOf } from '../support/history.js';
 import { useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));

@@ -7,15 +7,8 @@ import { describe, expect, it } from 'vitest';
 import { findError } from '../../src/contract/errors.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet } from '../support/fleet.js';
-import {
-  activitiesOf,
-  eventually,
-  runWorkflow,
-  sessionsOf,
-  startWorker,
-  startWorkflow,
-  workersOf,
-} from '../support/fixtures.js';
+import { eventually, runWorkflow, sessionsOf, startWorker, startWorkflow, workersOf } from '../support/fixtures.js';
+import { activitiesOf } from '../support/history.js';
 import { useClient } from '../support/server.js';
 
 interface Place {

@@ -1,7 +1,7 @@
 /** Workers that serve the activities and workflows of `test/fixtures/user`. */
 import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
-import type { Client, WorkflowHandle, WorkflowHandleWithFirstExecutionRunId } from '@temporalio/client';
+import type { Client, WorkflowHandleWithFirstExecutionRunId } from '@temporalio/client';
 import { FleetClient, type SessionRecord, type WorkerRecord } from '../../src/fleet/client.js';
 import { spawnAtlasd, startAtlasd, type Atlasd, type AtlasdOptions } from './atlasd.js';
 import { uniqueId } from './fleet.js';
@@ -67,50 +67,4 @@ export async function workersOf(client: Client, fleet: string): Promise<WorkerRe
 
 export async function sessionsOf(client: Client, fleet: string): Promise<SessionRecord[]> {
   return await new FleetClient(client, { fleet }).listSessions();
-}
-
-/** What the server's history says about the activities of a run, in the order in which they were scheduled. */
-export interface ActivityHistory {
-  readonly type: string;
-  readonly activityId: string;
-  readonly queue: string;
-  /** The identity of the worker that completed it, or failed it for good. */
-  identity?: string;
-  attempt?: number;
-  outcome: 'open' | 'completed' | 'failed' | 'timed-out' | 'cancelled';
-}
-
-export async function activitiesOf(handle: WorkflowHandle): Promise<ActivityHistory[]> {
-  const { events } = await handle.fetchHistory();
-  const byEvent = new Map<string, ActivityHistory>();
-  for (const event of events ?? []) {
-    const scheduled = event.activityTaskScheduledEventAttributes;
-    if (scheduled != null) {
-      byEvent.set(String(event.eventId), {
-        type: scheduled.activityType?.name ?? '',
-        activityId: scheduled.activityId ?? '',
-        queue: scheduled.taskQueue?.name ?? '',
-        outcome: 'open',
-      });
-    }
-    const started = event.activityTaskStartedEventAttributes;
-    if (started != null) {
-      const activity = byEvent.get(String(started.scheduledEventId));
-      if (activity !== undefined) {
-        activity.identity = started.identity ?? '';
-        activity.attempt = started.attempt ?? 0;
-      }
-    }
-    const ends = [
-      [event.activityTaskCompletedEventAttributes, 'completed'],
-      [event.activityTaskFailedEventAttributes, 'failed'],
-      [event.activityTaskTimedOutEventAttributes, 'timed-out'],
-      [event.activityTaskCanceledEventAttributes, 'cancelled'],
-    ] as const;
-    for (const [attributes, outcome] of ends) {
-      const activity = attributes == null ? undefined : byEvent.get(String(attributes.scheduledEventId));
-      if (activity !== undefined) activity.outcome = outcome;
-    }
-  }
-  return [...byEvent.values()];
 }

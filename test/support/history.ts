@@ -7,7 +7,7 @@ export interface RunActivity {
   readonly activityId: string;
   readonly queue: string;
   readonly scheduledAtMs: number;
-  /** Of the attempt that ended it; absent while it is open, and when no attempt of it was started. */
+  /** These three are of the attempt that ended it; absent while it is open, and when no attempt of it was started. */
   startedAtMs?: number;
   identity?: string;
   attempt?: number;
@@ -30,6 +30,8 @@ export interface RunHistory {
   readonly resetPoints: readonly number[];
 }
 
+type HistoryEvent = NonNullable<Awaited<ReturnType<WorkflowHandle['fetchHistory']>>['events']>[number];
+
 interface Timestamp {
   readonly seconds?: unknown;
   readonly nanos?: unknown;
@@ -39,18 +41,15 @@ function atMs(time: Timestamp | null | undefined): number {
   return Number(time?.seconds ?? 0) * 1_000 + Number(time?.nanos ?? 0) / 1_000_000;
 }
 
-export async function historyOf(client: Client, workflowId: string, runId?: string): Promise<RunHistory> {
-  const handle: WorkflowHandle = client.workflow.getHandle(workflowId, runId);
-  const description = await handle.describe();
-  const { events } = await client.workflow.getHandle(workflowId, description.runId).fetchHistory();
+/** The activities of a run, in the order in which they were scheduled. */
+export async function activitiesOf(handle: WorkflowHandle): Promise<RunActivity[]> {
+  return activitiesIn((await handle.fetchHistory()).events ?? []);
+}
+
+function activitiesIn(events: readonly HistoryEvent[]): RunActivity[] {
   const byEvent = new Map<string, RunActivity>();
-  const grants: (Grant & { atMs: number })[] = [];
-  const resetPoints: number[] = [];
-  let continuedAs: string | undefined;
-  for (const event of events ?? []) {
+  for (const event of events) {
     const eventAtMs = atMs(event.eventTime);
-    continuedAs ??= event.workflowExecutionContinuedAsNewEventAttributes?.newExecutionRunId ?? undefined;
-    if (event.workflowTaskCompletedEventAttributes != null) resetPoints.push(Number(event.eventId));
     const scheduled = event.activityTaskScheduledEventAttributes;
     if (scheduled != null) {
       byEvent.set(String(event.eventId), {
@@ -80,6 +79,21 @@ export async function historyOf(client: Client, workflowId: string, runId?: stri
       activity.outcome = outcome;
       activity.closedAtMs = eventAtMs;
     }
+  }
+  return [...byEvent.values()];
+}
+
+export async function historyOf(client: Client, workflowId: string, runId?: string): Promise<RunHistory> {
+  const handle: WorkflowHandle = client.workflow.getHandle(workflowId, runId);
+  const description = await handle.describe();
+  const { events } = await client.workflow.getHandle(workflowId, description.runId).fetchHistory();
+  const grants: (Grant & { atMs: number })[] = [];
+  const resetPoints: number[] = [];
+  let continuedAs: string | undefined;
+  for (const event of events ?? []) {
+    const eventAtMs = atMs(event.eventTime);
+    continuedAs ??= event.workflowExecutionContinuedAsNewEventAttributes?.newExecutionRunId ?? undefined;
+    if (event.workflowTaskCompletedEventAttributes != null) resetPoints.push(Number(event.eventId));
     const signal = event.workflowExecutionSignaledEventAttributes;
     const data = signal?.signalName === 'atlas:grant' ? signal.input?.payloads?.[0]?.data : undefined;
     if (data != null) grants.push({ ...(JSON.parse(Buffer.from(data).toString('utf8')) as Grant), atMs: eventAtMs });
@@ -87,7 +101,7 @@ export async function historyOf(client: Client, workflowId: string, runId?: stri
   return {
     runId: description.runId,
     status: description.status.name,
-    activities: [...byEvent.values()],
+    activities: activitiesIn(events ?? []),
     grants,
     startedAtMs: description.startTime.getTime(),
     closedAtMs: description.closeTime?.getTime(),
