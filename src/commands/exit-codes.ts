@@ -27,6 +27,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   // Sessions. A command that waits for a job wraps these in JobFailed; alone they are plain failures.
   SessionLost: EXIT.failed,
   SessionExpired: EXIT.failed,
+  SessionReleased: EXIT.failed,
   SessionReacquisitionsExhausted: EXIT.failed,
   AcquireTimeout: EXIT.failed,
   SessionOptionsInvalid: EXIT.usage,
@@ -51,6 +52,9 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   ModuleLoadFailed: EXIT.failed,
   WorkerStartFailed: EXIT.failed,
   ExecutorFailed: EXIT.failed,
+
+  // The fleet
+  FleetConflict: EXIT.conflict,
 
   // Temporal
   ServerUnreachable: EXIT.unreachable,

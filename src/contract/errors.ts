@@ -34,6 +34,10 @@ export const ERRORS = {
     'A workflow asked for a session while it held or awaited another.',
     'Use one session after the other, or set `allowConcurrentSessions` if the fleet can not fill up with half-served owners.',
   ),
+  SessionReleased: entry(
+    'An operator ended the session and with it its owner.',
+    'Ask who is named in the message; then run the workflow again.',
+  ),
   SessionReacquisitionsExhausted: entry(
     'The session was lost more often than `maxReacquisitions` allows.',
     'Look at why workers are lost with `atlas workers ls`, then run the workflow again.',
@@ -124,6 +128,12 @@ export const ERRORS = {
   ExecutorFailed: entry(
     'The executor process could not be started.',
     'Read the executor lines in the log; `atlasd --log-level debug` says more.',
+  ),
+
+  // The fleet
+  FleetConflict: entry(
+    'Another operator has ordered something else of this worker, or its state forbids the order.',
+    'Look at it with `atlas workers show WORKER`, and agree with who is named in the message.',
   ),
 
   // Temporal
