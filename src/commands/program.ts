@@ -5,11 +5,19 @@
  * Owns parsing, help and usage errors. Must not load what a command needs to run: `spec.load()` is called only once the
  * command line was found valid, so that help stays fast.
  */
-import { Command, CommanderError, Option } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
 import { AtlasError, ERRORS } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import { COMMON_EXIT_CODES, EXIT_MEANINGS } from './exit-codes.js';
-import type { CommandContext, CommandSpec, ExampleSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
+import type {
+  ArgumentSpec,
+  CommandContext,
+  CommandSpec,
+  ExampleSpec,
+  OptionSpec,
+  ParsedCommand,
+  ProgramSpec,
+} from './spec.js';
 import { didYouMean } from './support/did-you-mean.js';
 import { VERSION } from '../contract/version.js';
 
@@ -137,7 +145,7 @@ function configureCommand(command: Command, spec: CommandSpec, context: CommandC
   command.summary(spec.summary).description(spec.summary).helpCommand(false).allowExcessArguments(false);
   for (const argument of spec.arguments) {
     const name = argument.variadic === true ? `${argument.name}...` : argument.name;
-    command.argument(argument.required ? `<${name}>` : `[${name}]`, argument.description);
+    command.addArgument(commanderArgument(argument, argument.required ? `<${name}>` : `[${name}]`));
   }
   for (const option of spec.options) command.addOption(commanderOption(option));
   if (spec.usage !== undefined) {
@@ -152,6 +160,19 @@ function configureCommand(command: Command, spec: CommandSpec, context: CommandC
       given,
     });
   });
+}
+
+function commanderArgument(spec: ArgumentSpec, form: string): Argument {
+  const argument = new Argument(form, describeArgument(spec));
+  const { choices } = spec;
+  if (choices !== undefined) {
+    argument.argParser((word: string, previous: unknown) => {
+      if (!choices.includes(word)) throw notAChoice(spec.name, word, choices);
+      if (spec.variadic !== true) return word;
+      return Array.isArray(previous) ? [...(previous as unknown[]), word] : [word];
+    });
+  }
+  return argument;
 }
 
 function commanderOption(spec: OptionSpec): Option {
@@ -170,6 +191,11 @@ function commanderOption(spec: OptionSpec): Option {
   return option;
 }
 
+/** The description of an argument with its choices, as help and man page show it. */
+export function describeArgument({ description, choices }: ArgumentSpec): string {
+  return choices === undefined ? description : `${description} (one of ${choices.join(', ')})`;
+}
+
 /** The description of an option with its choices, default and variable, as help and man page show it. */
 export function describeOption(spec: OptionSpec): string {
   const facts: string[] = [];
@@ -181,12 +207,16 @@ export function describeOption(spec: OptionSpec): string {
   return facts.length === 0 ? spec.description : `${spec.description} (${facts.join('; ')})`;
 }
 
+function notAChoice(label: string, word: string, choices: readonly string[]): AtlasError {
+  return new AtlasError(
+    'Usage',
+    `${label}: "${word}" is not one of ${choices.join(', ')}.${didYouMean(word, choices)}`,
+  );
+}
+
 function parseValue(spec: OptionSpec, text: string, label: string): unknown {
   if (spec.choices !== undefined && !spec.choices.includes(text)) {
-    throw new AtlasError(
-      'Usage',
-      `${label}: "${text}" is not one of ${spec.choices.join(', ')}.${didYouMean(text, spec.choices)}`,
-    );
+    throw notAChoice(label, text, spec.choices);
   }
   if (spec.parse === undefined) return text;
   try {

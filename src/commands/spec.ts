@@ -10,6 +10,7 @@ export interface ArgumentSpec {
   readonly description: string;
   readonly required: boolean;
   readonly variadic?: boolean;
+  readonly choices?: readonly string[];
 }
 
 export interface OptionSpec {
