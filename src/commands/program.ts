@@ -50,7 +50,8 @@ export async function runProgram(
   });
   try {
     const [first] = words;
-    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !commandNames(root).includes(first)) {
+    const known = [...commandNames(root), ...(program.hiddenCommands ?? []).map(({ path }) => path[0])];
+    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !known.includes(first)) {
       // Before commander sees it: with --help on the line it would show the general help as if all were well.
       throw unknownCommand(root, first);
     }
@@ -99,6 +100,11 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
     const command = spec.path.length === 0 ? root : addCommand(root, program, spec);
     configureCommand(command, spec, context, onCommand);
   }
+  for (const spec of program.hiddenCommands ?? []) {
+    const command = addCommand(root, program, spec);
+    HIDDEN.add(command);
+    configureCommand(command, spec, context, onCommand);
+  }
   if (isGrouped(program)) {
     root.helpCommand(false).usage('COMMAND [options]');
     root.addHelpText('after', () => `\n${programEpilogue(program, helpWidth(context.stdout))}`);
@@ -113,8 +119,14 @@ function isGrouped(program: ProgramSpec): boolean {
   return program.commands.every((spec) => spec.path.length > 0);
 }
 
+const HIDDEN = new WeakSet<Command>();
+
 function leafCommands(command: Command): Command[] {
-  return command.commands.flatMap((child) => (child.commands.length === 0 ? [child] : leafCommands(child)));
+  return visibleChildren(command).flatMap((child) => (child.commands.length === 0 ? [child] : leafCommands(child)));
+}
+
+function visibleChildren(command: Command): Command[] {
+  return command.commands.filter((child) => !HIDDEN.has(child));
 }
 
 /** Creates the command at `spec.path`, and the groups above it where they are missing. */
@@ -339,7 +351,7 @@ function commandLine(command: Command): string {
 }
 
 function commandNames(command: Command): string[] {
-  return command.commands.map((child) => child.name());
+  return visibleChildren(command).map((child) => child.name());
 }
 
 function unknownCommand(parent: Command, word: string): AtlasError {

@@ -16,7 +16,7 @@ const words = (name: string): string =>
   committed(name)
     .replace(/\\f[BIR]|\\:/g, '')
     .replace(/\\-/g, '-')
-    .replace(/\\\(aq/g, "'")
+    .replace(/\\\((aq|ga|ti|ha)/g, (_, name: string) => ({ aq: "'", ga: '`', ti: '~', ha: '^' })[name]!)
     .replace(/\s+/g, ' ');
 
 const SECTION = { atlas: 1, atlasd: 8 } as const;
