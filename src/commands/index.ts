@@ -1,14 +1,18 @@
 /** The list of atlas's commands, in the order in which help and man page show them. One line per command. */
 import { dev } from './dev.js';
+import { poolsLs } from './pools-ls.js';
 import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
+import { sessionsShow } from './sessions-show.js';
 import type { CommandSpec } from './spec.js';
 import { workersLs } from './workers-ls.js';
+import { workersShow } from './workers-show.js';
 
-export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs, dev];
+export const COMMANDS: readonly CommandSpec[] = [run, workersLs, workersShow, sessionsLs, sessionsShow, poolsLs, dev];
 
 /** Summaries of the words that only group commands. */
 export const GROUPS: Readonly<Record<string, string>> = {
   workers: 'the workers of a fleet',
   sessions: 'the sessions that workers hold',
+  pools: 'the capability sets that workers serve',
 };
