@@ -15,6 +15,8 @@ export interface Column<Row> {
   readonly wide?: boolean;
   /** May be cut down to this many characters when the terminal is narrow. */
   readonly shrinkTo?: number;
+  /** Left out when the terminal is too narrow for all columns even so; the highest first. */
+  readonly dropFirst?: number;
   /** Colour of the cell; what it means must be readable in the text as well. */
   readonly colour?: (row: Row) => keyof Omit<Style, 'enabled'> | undefined;
 }
@@ -24,6 +26,8 @@ export interface TableOptions {
   readonly width: number | undefined;
   readonly wide: boolean;
   readonly style: Style;
+  /** Whether the first line names the columns. @default true */
+  readonly headers?: boolean;
 }
 
 const GAP = 2;
@@ -49,21 +53,31 @@ const NO_BORDER = {
 export function renderTable<Row>(
   rows: readonly Row[],
   columns: readonly Column<Row>[],
-  { width, wide, style }: TableOptions,
+  { width, wide, style, headers = true }: TableOptions,
 ): string {
-  const shown = columns.filter((column) => wide || column.wide !== true);
-  const cells = rows.map((row) => shown.map((column) => plainText(column.value(row))));
-  const natural = shown.map((column, index) =>
-    Math.max(displayWidth(column.header), ...cells.map((line) => displayWidth(line[index]!))),
+  const asked = columns.filter((column) => wide || column.wide !== true);
+  const askedCells = rows.map((row) => asked.map((column) => plainText(column.value(row))));
+  const askedWidths = asked.map((column, index) =>
+    askedCells.reduce(
+      (widest, line) => Math.max(widest, displayWidth(line[index]!)),
+      headers ? displayWidth(column.header) : 1,
+    ),
   );
-  const widths = fit(natural, shown, width);
+  const kept = keep(askedWidths, asked, width);
+  const shown = kept.map((index) => asked[index]!);
+  const cells = askedCells.map((line) => kept.map((index) => line[index]!));
+  const widths = fit(
+    kept.map((index) => askedWidths[index]!),
+    shown,
+    width,
+  );
   const table = new Table({
     chars: NO_BORDER,
     style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
     colWidths: widths.map((columnWidth) => columnWidth + GAP),
     colAligns: shown.map((column) => column.align ?? 'left'),
   });
-  table.push(shown.map((column, index) => style.bold(truncate(column.header, widths[index]!))));
+  if (headers) table.push(shown.map((column, index) => style.bold(truncate(column.header, widths[index]!))));
   rows.forEach((row, line) => {
     table.push(
       shown.map((column, index) => {
@@ -79,6 +93,22 @@ export function renderTable<Row>(
     .split('\n')
     .map((line) => line.trimEnd())
     .join('\n')}\n`;
+}
+
+/** The columns that fit when each is as narrow as it may be, by index; without those that may be left out where not. */
+function keep<Row>(natural: readonly number[], columns: readonly Column<Row>[], width: number | undefined): number[] {
+  const kept = [...columns.keys()];
+  if (width === undefined) return kept;
+  const floor = (index: number): number => Math.min(natural[index]!, columns[index]!.shrinkTo ?? natural[index]!);
+  const droppable = kept
+    .filter((index) => columns[index]!.dropFirst !== undefined)
+    .sort((a, b) => columns[b]!.dropFirst! - columns[a]!.dropFirst!);
+  for (const index of droppable) {
+    const needed = kept.reduce((sum, each) => sum + floor(each), 0) + GAP * (kept.length - 1);
+    if (needed <= width) break;
+    kept.splice(kept.indexOf(index), 1);
+  }
+  return kept;
 }
 
 /** Takes width from the columns that allow it, always from the widest, until the line fits or nothing is left to take. */
