@@ -3,7 +3,6 @@
  *
  * Owns layout only; what a record's columns are is said by the command.
  */
-import Table from 'cli-table3';
 import { displayWidth, plainText, truncate } from './format.js';
 import type { Style } from './style.js';
 
@@ -27,23 +26,6 @@ export interface TableOptions {
 }
 
 const GAP = 2;
-const NO_BORDER = {
-  top: '',
-  'top-mid': '',
-  'top-left': '',
-  'top-right': '',
-  bottom: '',
-  'bottom-mid': '',
-  'bottom-left': '',
-  'bottom-right': '',
-  left: '',
-  'left-mid': '',
-  mid: '',
-  'mid-mid': '',
-  right: '',
-  'right-mid': '',
-  middle: '',
-} as const;
 
 /** The table as text that ends with a line break. */
 export function renderTable<Row>(
@@ -57,28 +39,29 @@ export function renderTable<Row>(
     Math.max(displayWidth(column.header), ...cells.map((line) => displayWidth(line[index]!))),
   );
   const widths = fit(natural, shown, width);
-  const table = new Table({
-    chars: NO_BORDER,
-    style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
-    colWidths: widths.map((columnWidth) => columnWidth + GAP),
-    colAligns: shown.map((column) => column.align ?? 'left'),
-  });
-  table.push(shown.map((column, index) => style.bold(truncate(column.header, widths[index]!))));
+  const table: string[][] = [];
+  table.push(shown.map((column, index) => padded(column.header, widths[index]!, column, 'bold', style)));
   rows.forEach((row, line) => {
     table.push(
-      shown.map((column, index) => {
-        const text = truncate(cells[line]![index]!, widths[index]!);
-        const colour = column.colour?.(row);
-        return colour === undefined ? text : style[colour](text);
-      }),
+      shown.map((column, index) => padded(cells[line]![index]!, widths[index]!, column, column.colour?.(row), style)),
     );
   });
   // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
-  return `${table
-    .toString()
-    .split('\n')
-    .map((line) => line.trimEnd())
-    .join('\n')}\n`;
+  return table.map((line) => `${line.join(' '.repeat(GAP)).trimEnd()}\n`).join('');
+}
+
+/** A cell as wide as its column; colour is put on the text alone, so that it has no width and no coloured blanks. */
+function padded<Row>(
+  text: string,
+  width: number,
+  { align }: Column<Row>,
+  colour: keyof Omit<Style, 'enabled'> | undefined,
+  style: Style,
+): string {
+  const shown = truncate(text, width);
+  const blanks = ' '.repeat(Math.max(0, width - displayWidth(shown)));
+  const coloured = colour === undefined ? shown : style[colour](shown);
+  return align === 'right' ? blanks + coloured : coloured + blanks;
 }
 
 /** Takes width from the columns that allow it, always from the widest, until the line fits or nothing is left to take. */
