@@ -36,7 +36,9 @@ import { connectClient, connectNative, plainProfile } from '../../../dist/tempor
 
 const FLEET_BUNDLE = fileURLToPath(new URL('../../../dist/bundles/worker-workflow.js', import.meta.url));
 /** Registrations and starts of owners at once: more only queue up in the server. */
-const LANES = 16;
+const LANES = 6;
+const REGISTER_TRIES = 5;
+const MAX_CAUSES = 16;
 const TASK_QUEUE_NORMAL = 1;
 /** The server answers a poll that finds nothing before a minute has passed. */
 const POLL_DEADLINE_MS = 70_000;
@@ -62,8 +64,7 @@ process.once('SIGTERM', () => process.exit(0));
 try {
   await main();
 } catch (error) {
-  process.stderr.write(`${error.stack ?? error}\n`);
-  process.exit(1);
+  fail(error);
 }
 
 async function main() {
@@ -113,8 +114,17 @@ function tell(event) {
 }
 
 function fail(error) {
-  process.stderr.write(`${error.stack ?? error}\n`);
+  process.stderr.write(`${inWords(error)}\n`);
   process.exit(1);
+}
+
+/** The chain of causes in one line each: the last lines of this process are all that is shown of it. */
+function inWords(error) {
+  const lines = [];
+  for (let cause = error; cause instanceof Error && lines.length < MAX_CAUSES; cause = cause.cause) {
+    lines.push(`${cause.name}: ${cause.message}`);
+  }
+  return lines.length === 0 ? String(error) : lines.join('\n  caused by ');
 }
 
 // Owners -------------------------------------------------------------------------------------------------------------
@@ -160,8 +170,21 @@ async function startWorker(client, name, owners) {
     onSuperseded: fail,
     monotonicMs: () => performance.now(),
   });
-  await presence.register();
+  await registered(presence, name);
   await ask();
+}
+
+/** A daemon whose registration fails ends, and is started again by its service manager; so here, a few times. */
+async function registered(presence, name) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await presence.register();
+      return;
+    } catch (error) {
+      if (tries === REGISTER_TRIES) throw error;
+      tell({ event: 'unanswered', worker: name, reason: inWords(error) });
+    }
+  }
 }
 
 function identityOf(name, index) {
