@@ -31,6 +31,11 @@ export interface TableOptions {
 }
 
 const GAP = 2;
+/**
+ * The library looks at every cell of a table against every other one, which takes seconds for the sessions of a few
+ * hundred workers. Widths are fixed before, so that tables below each other are one.
+ */
+const ROWS_PER_TABLE = 50;
 const NO_BORDER = {
   top: '',
   'top-mid': '',
@@ -71,28 +76,37 @@ export function renderTable<Row>(
     shown,
     width,
   );
-  const table = new Table({
-    chars: NO_BORDER,
-    style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
-    colWidths: widths.map((columnWidth) => columnWidth + GAP),
-    colAligns: shown.map((column) => column.align ?? 'left'),
-  });
-  if (headers) table.push(shown.map((column, index) => style.bold(truncate(column.header, widths[index]!))));
-  rows.forEach((row, line) => {
-    table.push(
-      shown.map((column, index) => {
-        const text = truncate(cells[line]![index]!, widths[index]!);
-        const colour = column.colour?.(row);
-        return colour === undefined ? text : style[colour](text);
-      }),
-    );
-  });
-  // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
-  return `${table
-    .toString()
-    .split('\n')
-    .map((line) => line.trimEnd())
-    .join('\n')}\n`;
+  const header = headers ? [shown.map((column, index) => style.bold(truncate(column.header, widths[index]!)))] : [];
+  const lines = rows.map((row, line) =>
+    shown.map((column, index) => {
+      const text = truncate(cells[line]![index]!, widths[index]!);
+      const colour = column.colour?.(row);
+      return colour === undefined ? text : style[colour](text);
+    }),
+  );
+  return inChunks([...header, ...lines], ROWS_PER_TABLE)
+    .map((chunk) => {
+      const table = new Table({
+        chars: NO_BORDER,
+        style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
+        colWidths: widths.map((columnWidth) => columnWidth + GAP),
+        colAligns: shown.map((column) => column.align ?? 'left'),
+      });
+      table.push(...chunk);
+      // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
+      return table
+        .toString()
+        .split('\n')
+        .map((line) => `${line.trimEnd()}\n`)
+        .join('');
+    })
+    .join('');
+}
+
+function inChunks<T>(items: readonly T[], size: number): T[][] {
+  const chunks: T[][] = [];
+  for (let from = 0; from < items.length; from += size) chunks.push(items.slice(from, from + size));
+  return chunks;
 }
 
 /** The columns that fit when each is as narrow as it may be, by index; without those that may be left out where not. */
