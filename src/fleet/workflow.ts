@@ -204,7 +204,8 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
         await suspectWorker(current.identity, owners);
       }
       if (end.silent && !superseded) {
-        transition('lost', current.identity, end.lastSnapshot);
+        // One that no daemon picks up is over without a list; what the worker was last known to hold stays.
+        transition('lost', current.identity, end.lastSnapshot ?? current.lastSnapshot);
       }
     }
     if (forgotten) {
