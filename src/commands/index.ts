@@ -3,9 +3,10 @@ import { dev } from './dev.js';
 import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
 import type { CommandSpec } from './spec.js';
+import { top } from './top.js';
 import { workersLs } from './workers-ls.js';
 
-export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs, dev];
+export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs, top, dev];
 
 /** Summaries of the words that only group commands. */
 export const GROUPS: Readonly<Record<string, string>> = {
