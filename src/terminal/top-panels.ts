@@ -2,25 +2,8 @@
  * What `atlas top` lists: the columns of its three panels, what a record is found by and how it sorts. Pure; knows neither
  * keys nor screens.
  */
-import type { SessionRecord, WorkerRecord, WorkerState } from '../fleet/records.js';
+import type { PoolRecord, SessionRecord, WorkerRecord, WorkerState } from '../fleet/records.js';
 import { formatAge, formatBytes, formatDuration } from './format.js';
-
-/** A capability set that sessions may ask for, and what the fleet has for it. */
-export interface PoolRecord {
-  /** `gpu+ocr`; `any` for sessions that ask for nothing. */
-  readonly pool: string;
-  readonly capabilities: readonly string[];
-  /** Sessions that wait for a slot; null where the server does not say. */
-  readonly backlog: number | null;
-  readonly oldestWaitMs: number | null;
-  /** Sessions of this set that could begin now. Pools share the slots of their workers: the numbers do not add up. */
-  readonly freeSlots: number;
-  readonly liveWorkers: number;
-  /** The names of all that serve it. */
-  readonly workers: readonly string[];
-  /** Why no session of this set can begin now; null where one can. */
-  readonly reason: string | null;
-}
 
 /** One look at a fleet. */
 export interface TopData {

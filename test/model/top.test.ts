@@ -5,7 +5,7 @@ import { displayWidth } from '../../src/terminal/format.js';
 import { frameOf } from '../../src/terminal/top-frame.js';
 import { layoutOf, startOfTop, step, type TopEvent, type TopKey, type TopState } from '../../src/terminal/top-model.js';
 import { PANELS, TABS, type TopData } from '../../src/terminal/top-panels.js';
-import { heldBack, poolRecord, sessionRecord, workerRecord } from '../support/records.js';
+import { heldBack, poolRecord, sessionRecord, workerRecord } from '../support/fleet-records.js';
 
 const NAMED = [
   'up',

@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { displayWidth } from '../../src/terminal/format.js';
 import type { TopOrder } from '../../src/terminal/top-model.js';
 import { startInPty, type PtyOptions, type PtyProgram } from '../support/pty.js';
-import { heldBack, largeFleet, smallFleet } from '../support/records.js';
+import { heldBack, largeFleet, smallFleet } from '../support/fleet-records.js';
 
 const SCENE = fileURLToPath(new URL('top-scene.mjs', import.meta.url));
 const ESCAPE = '\u001b';

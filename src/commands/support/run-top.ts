@@ -45,8 +45,9 @@ function sourceOf({ client, profile }: TemporalClient, fleet: string): TopSource
 }
 
 async function readFleet(fleet: FleetClient): Promise<TopData> {
-  const [workers, sessions] = await Promise.all([fleet.listWorkers(), fleet.listSessions()]);
-  return { workers, sessions, pools: [] };
+  const look = await fleet.look();
+  const [sessions, pools] = await Promise.all([fleet.withOwners(look.sessions), fleet.listPools(look)]);
+  return { workers: look.workers, sessions, pools };
 }
 
 async function give(fleet: FleetClient, order: TopOrder): Promise<OrderOutcome> {

@@ -13,7 +13,7 @@ import {
   type TopState,
 } from '../../../src/terminal/top-model.js';
 import { filterRows, PANELS, rowsOf, sortRows, type TopData } from '../../../src/terminal/top-panels.js';
-import { heldBack, sessionRecord, smallFleet, workerRecord } from '../../support/records.js';
+import { heldBack, sessionRecord, smallFleet, workerRecord } from '../../support/fleet-records.js';
 
 const NOW_MS = Date.parse('2026-03-01T10:00:00.000Z');
 
