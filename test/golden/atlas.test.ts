@@ -76,7 +76,7 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'help-group': ['workers', '--help'],
   'help-word': ['help', 'sessions', 'ls'],
   'unknown-command': ['wrokers', 'ls'],
-  'unknown-command-help': ['nope', '--help'],
+  'unknown-command-help': ['frobnicate', '--help'],
   'unknown-subcommand': ['workers', 'lss'],
   'group-alone': ['workers'],
   'unknown-option': ['workers', 'ls', '--namespac', 'x'],
