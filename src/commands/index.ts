@@ -7,6 +7,7 @@ import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
 import { sessionsShow } from './sessions-show.js';
 import type { CommandSpec } from './spec.js';
+import { top } from './top.js';
 import { workersLs } from './workers-ls.js';
 import { workersShow } from './workers-show.js';
 
@@ -17,6 +18,7 @@ export const COMMANDS: readonly CommandSpec[] = [
   sessionsLs,
   sessionsShow,
   poolsLs,
+  top,
   dev,
   completion,
 ];

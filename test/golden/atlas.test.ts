@@ -76,7 +76,7 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'help-group': ['workers', '--help'],
   'help-word': ['help', 'sessions', 'ls'],
   'unknown-command': ['wrokers', 'ls'],
-  'unknown-command-help': ['nope', '--help'],
+  'unknown-command-help': ['frobnicate', '--help'],
   'unknown-subcommand': ['workers', 'lss'],
   'group-alone': ['workers'],
   'unknown-option': ['workers', 'ls', '--namespac', 'x'],
@@ -112,6 +112,9 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'server-unreachable': ['workers', 'ls', '--address', 'CLOSED'],
   'server-unreachable-json': ['sessions', 'ls', '--address', 'CLOSED', '-o', 'json'],
   'server-address-not-valid': ['workers', 'ls', '--address', 'http://127.0.0.1:7233'],
+  'top-no-terminal': ['top'],
+  'top-interval-without-unit': ['top', '--interval', '2'],
+  'top-interval-too-short': ['top', '--interval', '10ms'],
   'run-no-server': ['run', 'process-document', 'report.pdf', '--address', 'CLOSED'],
 };
 
