@@ -24,6 +24,8 @@ export const options = {
   only: 'PART,...   some of help, small, large',
   workers: 'N       of the large fleet; default 1000',
   sessions: 'N      of each worker; default 4',
+  cores:
+    'N         of the server for presence, by the choice of its TTL; default 0.5, less where others need the machine',
 };
 
 const DEFAULT_WORKERS = 1_000;
@@ -40,8 +42,10 @@ const LARGE_TARGET_S = 3;
 const SMALL_TARGET_MS = 700;
 const MEMORY_TARGET_KB = 100;
 
-/** How busy presence keeps the server. */
-const BUSY_CORES = 0.5;
+/** How busy presence keeps the server, unless told otherwise. */
+const DEFAULT_CORES = 0.5;
+const MIN_CORES = 0.05;
+const MAX_CORES = 64;
 /** As atlasd: a heartbeat in every third of the TTL. */
 const HEARTBEATS_PER_TTL = 3;
 const DEFAULT_TTL_MS = 6_000;
@@ -74,13 +78,18 @@ const LISTS = [
   { words: ['pools', 'ls'], args: [] },
 ];
 
-export async function run({ runs, only, workers, sessions }) {
+export async function run({ runs, only, workers, sessions, cores }) {
   const parts = only === undefined ? Object.keys(PARTS) : only.split(',');
   for (const part of parts) if (!Object.hasOwn(PARTS, part)) throw new ScriptError(`There is no part "${part}".`);
   const size = {
     workers: wholeNumber('workers', workers, DEFAULT_WORKERS, MAX_WORKERS),
     sessions: wholeNumber('sessions', sessions, DEFAULT_SESSIONS, MAX_SESSIONS),
+    busyCores: cores === undefined ? DEFAULT_CORES : Number(cores),
   };
+
+  if (!(size.busyCores >= MIN_CORES && size.busyCores <= MAX_CORES)) {
+    throw new ScriptError(`--cores takes a number from ${MIN_CORES} to ${MAX_CORES}.`);
+  }
 
   const { startDevServer } = await import('../dist/temporal/dev-server.js');
   const { connectClient, plainProfile } = await import('../dist/temporal/connect.js');
@@ -266,7 +275,7 @@ function metricsPort(pid) {
   }
 }
 
-/** The TTL at which presence of all workers takes {@link BUSY_CORES}; the default where even that takes less. */
+/** The TTL at which presence of all workers takes `busyCores`; the default where even that takes less. */
 async function chooseTtl(bench) {
   const workers = Math.min(CALIBRATION.workers, bench.workers);
   say(`The price of a heartbeat, with ${workers} workers`);
@@ -281,7 +290,8 @@ async function chooseTtl(bench) {
     return { ttlMs: 60_000, emptyCores: null };
   }
   const msPerHeartbeat = ((busy.cores - empty.cores) * 1_000) / (busy.heartbeats ?? rate);
-  const wanted = (bench.workers * HEARTBEATS_PER_TTL * msPerHeartbeat) / (BUSY_CORES - empty.cores);
+  const wanted =
+    (bench.workers * HEARTBEATS_PER_TTL * msPerHeartbeat) / Math.max(MIN_CORES / 2, bench.busyCores - empty.cores);
   const ttlMs = Math.min(MAX_TTL_MS, Math.max(DEFAULT_TTL_MS, Math.ceil(wanted / 1_000) * 1_000));
   say(
     `A heartbeat takes ${msPerHeartbeat.toFixed(2)} ms of the server; presence TTL of ${bench.workers} workers: ${ttlMs / 1_000} s`,
@@ -380,7 +390,7 @@ async function large(bench) {
     line(presence, 'the same, processor of the server', 'ms', [
       startedCpuMs === null ? null : startedCpuMs / firstStage,
     ]),
-    line(presence, `presence TTL, so that it takes about ${BUSY_CORES} cores`, 's', [ttlMs / 1_000]),
+    line(presence, `presence TTL, so that it takes about ${bench.busyCores} cores`, 's', [ttlMs / 1_000]),
     line(presence, 'heartbeats a second', '/s', [idle.heartbeats]),
     line(presence, 'server without workers', 'cores', [emptyCores]),
     line(presence, 'server, nobody lists', 'cores', [idle.cores]),

@@ -60,6 +60,7 @@ function readArguments() {
         'peer-dir': { type: 'string' },
         workers: { type: 'string' },
         sessions: { type: 'string' },
+        cores: { type: 'string' },
       },
     });
   } catch (error) {
