@@ -45,6 +45,13 @@ module.exports = {
       to: { path: '^src/(daemon|executor)/' },
     },
     {
+      name: 'local-imports-only-contract',
+      comment: 'What daemon and command line both know of the local socket; neither may come in through it.',
+      severity: 'error',
+      from: { path: '^src/local/' },
+      to: { path: '^src/', pathNot: '^src/(local|contract)/' },
+    },
+    {
       name: 'ink-and-react-only-under-terminal',
       comment: 'ink takes half a second to load; only the live views may pull it in.',
       severity: 'error',

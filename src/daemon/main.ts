@@ -2,10 +2,11 @@
 import { readFileSync } from 'node:fs';
 import type { RunCommand } from '../commands/spec.js';
 import { EXIT } from '../contract/exit-codes.js';
+import { defaultStateDirectory } from '../local/paths.js';
 import { createLogger } from '../terminal/log.js';
 import { VERSION } from '../contract/version.js';
 import { loadConfig } from './config.js';
-import { defaultStateDirectory, defaultWorkerName, openStateDirectory } from './state-directory.js';
+import { defaultWorkerName, openStateDirectory } from './state-directory.js';
 
 export const run: RunCommand = async (context, parsed) => {
   const config = loadConfig({

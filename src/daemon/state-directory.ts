@@ -8,11 +8,12 @@
 import { createHash, randomInt } from 'node:crypto';
 import { constants, readFileSync } from 'node:fs';
 import { access, chmod, mkdir, open, readFile, readdir, stat, type FileHandle } from 'node:fs/promises';
-import { homedir, hostname } from 'node:os';
-import { dirname, isAbsolute, join, resolve } from 'node:path';
+import { hostname } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { AtlasError } from '../contract/errors.js';
 import { MAX_NAME_LENGTH, workerControlQueue, workerQueue } from '../contract/names.js';
+import { socketPathIn } from '../local/paths.js';
 import { isErrno, keepDamaged, writeFileAtomic } from './atomic-file.js';
 
 const DIRECTORY_MODE = 0o700;
@@ -22,11 +23,6 @@ const LOCK_FILE = 'lock';
 const QUEUE_FILE_VERSION = 1;
 const INSTANCE_LENGTH = 6;
 const NAME_SUFFIX_LENGTH = 4;
-
-/** What `sun_path` of a Unix socket takes, less its final NUL. */
-function maxSocketPathBytes(): number {
-  return process.platform === 'linux' ? 107 : 103;
-}
 
 export interface WorkerDirectoryIdentity {
   readonly name: string;
@@ -118,25 +114,6 @@ export async function openStateDirectory(path: string, options: StateDirectoryOp
 }
 
 /**
- * Where atlasd keeps its state when it is not told: one directory per fleet, for the system when run by root and else per
- * user. It does not depend on the worker's name, so that a second atlasd started by mistake meets the lock of the first.
- */
-export function defaultStateDirectory(
-  env: NodeJS.ProcessEnv,
-  fleet: string,
-  platform: NodeJS.Platform = process.platform,
-  uid: number | undefined = process.getuid?.(),
-): string {
-  if (uid === 0) return join('/var/lib/atlas', fleet);
-  const home = env['HOME'] ?? homedir();
-  if (platform === 'darwin') return join(home, 'Library', 'Application Support', 'Atlas', fleet);
-  const stateHome = env['XDG_STATE_HOME'];
-  // The XDG specification: a relative path is invalid and is ignored.
-  const base = stateHome !== undefined && isAbsolute(stateHome) ? stateHome : join(home, '.local', 'state');
-  return join(base, 'atlas', fleet);
-}
-
-/**
  * The name of a worker that was given none: the one this directory had, or else the host's name with a random suffix,
  * since clones of a machine often share its name. `openStateDirectory` persists it.
  */
@@ -152,18 +129,6 @@ export async function defaultWorkerName(stateDirectory: string, host: string = h
     .slice(0, MAX_NAME_LENGTH - NAME_SUFFIX_LENGTH - 1)
     .replace(/[.-]+$/, '');
   return `${sanitized === '' ? 'worker' : sanitized}-${randomWord(NAME_SUFFIX_LENGTH)}`;
-}
-
-function socketPathIn(directory: string): string {
-  const socketPath = join(directory, 'atlasd.sock');
-  const length = Buffer.byteLength(socketPath);
-  if (length > maxSocketPathBytes()) {
-    throw new AtlasError(
-      'SocketPathTooLong',
-      `The local socket would be ${socketPath}, which is ${length} bytes; this system allows ${maxSocketPathBytes()}.`,
-    );
-  }
-  return socketPath;
 }
 
 async function prepareDirectory(directory: string): Promise<void> {

@@ -49,6 +49,10 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
     code: `export const x = (): Promise<unknown> => import('../../executor/other.js');`,
     rule: 'commands-never-import-daemon-or-executor',
   },
+  { file: 'local/allowed.ts', code: `import 'node:http'; import '../contract/other.js';`, rule: null },
+  { file: 'local/daemon.ts', code: `import '../daemon/other.js';`, rule: 'local-imports-only-contract' },
+  { file: 'commands/local.ts', code: `import '../local/other.js';`, rule: null },
+  { file: 'daemon/local.ts', code: `import '../local/other.js';`, rule: null },
   { file: 'terminal/allowed.tsx', code: `import 'ink'; import 'react';`, rule: null },
   { file: 'commands/ink.ts', code: `import 'ink';`, rule: 'ink-and-react-only-under-terminal' },
   {
@@ -87,7 +91,7 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
 ];
 
 /** Harmless targets. */
-const OTHERS = ['contract', 'workflow', 'daemon', 'executor', 'terminal', 'jobs/document'].map(
+const OTHERS = ['contract', 'workflow', 'daemon', 'executor', 'local', 'terminal', 'jobs/document'].map(
   (folder) => `${folder}/other.ts`,
 );
 

@@ -4,12 +4,7 @@ import { chmod, cp, mkdir, mkdtemp, readFile, readdir, rename, rm, stat, writeFi
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import {
-  defaultStateDirectory,
-  defaultWorkerName,
-  openStateDirectory,
-  type StateDirectory,
-} from '../../../src/daemon/state-directory.js';
+import { defaultWorkerName, openStateDirectory, type StateDirectory } from '../../../src/daemon/state-directory.js';
 
 const WORKER = { fleet: 'atlas', name: 'worker-7', machineId: 'machine-a' };
 
@@ -228,18 +223,6 @@ describe('openStateDirectory', () => {
       message: expect.stringContaining(`which is ${limit + 1} bytes; this system allows ${limit}`),
     });
     await expect(stat(`${fitting}x`)).rejects.toMatchObject({ code: 'ENOENT' });
-  });
-});
-
-describe('defaultStateDirectory', () => {
-  it.each([
-    [{ HOME: '/home/a' }, 'linux', 1000, '/home/a/.local/state/atlas/blue'],
-    [{ HOME: '/home/a', XDG_STATE_HOME: '/state' }, 'linux', 1000, '/state/atlas/blue'],
-    [{ HOME: '/home/a', XDG_STATE_HOME: 'relative' }, 'linux', 1000, '/home/a/.local/state/atlas/blue'],
-    [{ HOME: '/Users/a' }, 'darwin', 501, '/Users/a/Library/Application Support/Atlas/blue'],
-    [{ HOME: '/root', XDG_STATE_HOME: '/state' }, 'linux', 0, '/var/lib/atlas/blue'],
-  ] as const)('with %j on %s for uid %d is %s', (env, platform, uid, expected) => {
-    expect(defaultStateDirectory(env, 'blue', platform, uid)).toBe(expected);
   });
 });
 
