@@ -35,28 +35,38 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return readProcess(identity.pid)?.startedAt === identity.startedAt;
 }
 
+/** Against processes that answer a signal by forking. */
+const MAX_KILL_ROUNDS = 50;
+
 /**
  * Sends a signal to every process of the group that this process leads or led, and returns whether there was any.
  * The group outlives its leader when an executor is killed while tesseract runs, hence the leader need not be alive.
  * A pid that now belongs to another process is left alone: the kernel gives a pid out again only when no group has it.
  */
 export function killGroup(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
-  const members = groupMembers(identity);
+  let members = groupMembers(identity);
   if (members.length === 0) return false;
-  // The group as a whole first: one call that no fork in between can escape.
-  const targets = members.some((member) => member.group === identity.pid) ? [-identity.pid] : [];
-  for (const member of members) {
-    if (member.group !== identity.pid) targets.push(member.pid);
+  const signalled = new Set<string>();
+  // Again for those that a member of another group of the session has forked meanwhile; what is killed forks no more.
+  for (let round = 0; members.length > 0 && round < MAX_KILL_ROUNDS; round += 1) {
+    for (const { pid, startedAt } of members) signalled.add(`${pid} ${startedAt}`);
+    signalAll(identity, members, signal);
+    members = groupMembers(identity).filter(({ pid, startedAt }) => !signalled.has(`${pid} ${startedAt}`));
   }
-  for (const target of targets) {
+  return true;
+}
+
+function signalAll(identity: ProcessIdentity, members: readonly ProcessRow[], signal: NodeJS.Signals): void {
+  // Groups as a whole: one call that no fork in between can escape.
+  const groups = new Set(members.map(({ group }) => group));
+  for (const group of groups) {
     try {
-      process.kill(target, signal);
+      process.kill(-group, signal);
     } catch (error) {
       // Whoever ended in between is what was wanted. macOS says EPERM of a group that has only zombies left.
       if (!isErrno(error, 'ESRCH') && groupMembers(identity).length > 0) throw error;
     }
   }
-  return true;
 }
 
 /** Resolves to true as soon as no process of the group remains, to false after `timeoutMs`. Zombies do not count. */
