@@ -1,13 +1,14 @@
-/** The program `atlasd`: one command without a name, and its entry point. */
+/** The program `atlasd`: the daemon, the commands that ask it, and its entry point. */
 import { runMain, type ContextOverrides } from './commands/main.js';
 import type { ProgramSpec } from './commands/spec.js';
 import type { ExitCode } from './contract/exit-codes.js';
-import { atlasdSpec } from './daemon/spec.js';
+import { atlasdSpec, statusSpec } from './daemon/spec.js';
 
 export const ATLASD: ProgramSpec = {
   name: 'atlasd',
   summary: atlasdSpec.summary,
-  commands: [atlasdSpec],
+  // What the program does without a command's word is the first.
+  commands: [atlasdSpec, statusSpec],
 };
 
 export function main(argv: readonly string[], context: ContextOverrides = {}): Promise<ExitCode> {

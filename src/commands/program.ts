@@ -42,7 +42,7 @@ export async function runProgram(
 ): Promise<ExitCode> {
   let exitCode: ExitCode = EXIT.done;
   // `atlas help workers ls` is another way to write `atlas workers ls --help`.
-  const words = argv[0] === 'help' && isGrouped(program) ? [...argv.slice(1), '--help'] : argv;
+  const words = argv[0] === 'help' && hasSubcommands(program) ? [...argv.slice(1), '--help'] : argv;
   const root = buildProgram(program, context, async (spec, parsed) => {
     const run = await spec.load();
     if (spec.handlesSignals === true) options.releaseSignals?.();
@@ -51,7 +51,7 @@ export async function runProgram(
   try {
     const [first] = words;
     const known = [...commandNames(root), ...(program.hiddenCommands ?? []).map(({ path }) => path[0])];
-    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !known.includes(first)) {
+    if (hasSubcommands(program) && first !== undefined && !first.startsWith('-') && !known.includes(first)) {
       // Before commander sees it: with --help on the line it would show the general help as if all were well.
       throw unknownCommand(root, first);
     }
@@ -98,25 +98,35 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
 
   for (const spec of program.commands) {
     const command = spec.path.length === 0 ? root : addCommand(root, program, spec);
-    configureCommand(command, spec, context, onCommand);
+    configureCommand(command, program, spec, context, onCommand);
   }
   for (const spec of program.hiddenCommands ?? []) {
     const command = addCommand(root, program, spec);
     HIDDEN.add(command);
-    configureCommand(command, spec, context, onCommand);
+    configureCommand(command, program, spec, context, onCommand);
   }
-  if (isGrouped(program)) {
-    root.helpCommand(false).usage('COMMAND [options]');
-    root.addHelpText('after', () => `\n${programEpilogue(program, helpWidth(context.stdout))}`);
-    // Without arguments there is nothing to complain about yet: show what there is.
-    root.action(() => root.outputHelp());
+  if (hasSubcommands(program)) {
+    root.helpCommand(false);
+    if (hasRoot(program)) {
+      // Else an option that root and command both have would be the root's, wherever it stands.
+      root.enablePositionalOptions();
+    } else {
+      root.usage('COMMAND [options]');
+      root.addHelpText('after', () => `\n${programEpilogue(program, helpWidth(context.stdout))}`);
+      // Without arguments there is nothing to complain about yet: show what there is.
+      root.action(() => root.outputHelp());
+    }
   }
   return root;
 }
 
-/** Whether the program is made of commands, as opposed to being one. */
-function isGrouped(program: ProgramSpec): boolean {
-  return program.commands.every((spec) => spec.path.length > 0);
+/** Whether the program does something by itself, without a command's word. */
+function hasRoot(program: ProgramSpec): boolean {
+  return program.commands.some((spec) => spec.path.length === 0);
+}
+
+function hasSubcommands(program: ProgramSpec): boolean {
+  return program.commands.some((spec) => spec.path.length > 0);
 }
 
 const HIDDEN = new WeakSet<Command>();
@@ -153,24 +163,59 @@ function addGroup(parent: Command, name: string, program: ProgramSpec): Command 
   return group;
 }
 
-function configureCommand(command: Command, spec: CommandSpec, context: CommandContext, onCommand: OnCommand): void {
-  command.summary(spec.summary).description(spec.summary).helpCommand(false).allowExcessArguments(false);
+function configureCommand(
+  command: Command,
+  program: ProgramSpec,
+  spec: CommandSpec,
+  context: CommandContext,
+  onCommand: OnCommand,
+): void {
+  const ownsCommands = spec.path.length === 0 && hasSubcommands(program);
+  // What the root does not expect is a command that was misspelt.
+  command.summary(spec.summary).description(spec.summary).helpCommand(false).allowExcessArguments(ownsCommands);
   for (const argument of spec.arguments) {
     const name = argument.variadic === true ? `${argument.name}...` : argument.name;
     command.addArgument(commanderArgument(argument, argument.required ? `<${name}>` : `[${name}]`));
   }
   for (const option of spec.options) command.addOption(commanderOption(option));
-  if (spec.usage !== undefined) {
-    command.usage(spec.usage.join(`\n       ${[rootOf(command).name(), ...spec.path].join(' ')} `));
+  const usage = ownsCommands ? [...(spec.usage ?? ['[options]']), 'COMMAND [options]'] : spec.usage;
+  if (usage !== undefined) {
+    command.usage(usage.join(`\n       ${[rootOf(command).name(), ...spec.path].join(' ')} `));
   }
-  command.addHelpText('after', () => `\n${commandEpilogue(spec, helpWidth(context.stdout))}`);
+  command.addHelpText('after', () => {
+    const width = helpWidth(context.stdout);
+    return `\n${commandEpilogue(spec, width)}${ownsCommands ? `\n${programFooter(program, width)}\n` : ''}`;
+  });
   command.action(async () => {
+    if (ownsCommands) refuseUnknownWord(command);
+    else refuseOptionsOfRoot(command, spec);
     const given = applyEnvironment(command, spec, context.env);
     await onCommand(spec, {
       args: command.processedArgs as ParsedCommand['args'],
       options: command.opts(),
       given,
     });
+  });
+}
+
+function refuseUnknownWord(root: Command): void {
+  const word = root.args[root.registeredArguments.length];
+  if (word !== undefined) throw unknownCommand(root, word);
+}
+
+/** An option of the root before the word of a command would be heard by nobody. */
+function refuseOptionsOfRoot(command: Command, spec: CommandSpec): void {
+  const root = rootOf(command);
+  if (root === command) return;
+  const lost = root.options.find((option) => root.getOptionValueSource(option.attributeName()) === 'cli');
+  if (lost === undefined) return;
+  const flag = lost.long ?? lost.short!;
+  const line = commandLine(command);
+  const isOwn = spec.options.some(({ flags }) => new Option(flags).long === flag);
+  throw new AtlasError('Usage', `${flag} stands before "${spec.path.join(' ')}" and would have no effect there.`, {
+    next: isOwn
+      ? `Write it after the word: \`${line} ${flag} ...\`.`
+      : `Leave it out; \`${line} --help\` has the rest.`,
   });
 }
 
@@ -295,8 +340,12 @@ function commandEpilogue(spec: CommandSpec, width: number): string {
 
 function programEpilogue(program: ProgramSpec, width: number): string {
   const examples = program.commands.flatMap((spec) => spec.examples.slice(0, 1));
-  const footer = `Run \`${program.name} COMMAND --help\` for its options, examples and exit codes. The manual: \`man ${program.name}\`.`;
-  return `${exampleSection(examples, width)}\n\n${wrap(footer, width)}\n`;
+  return `${exampleSection(examples, width)}\n\n${programFooter(program, width)}\n`;
+}
+
+function programFooter({ name }: ProgramSpec, width: number): string {
+  const footer = `Run \`${name} COMMAND --help\` for its options, examples and exit codes. The manual: \`man ${name}\`.`;
+  return wrap(footer, width);
 }
 
 function exampleSection(examples: readonly ExampleSpec[], width: number): string {

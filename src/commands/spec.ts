@@ -73,7 +73,7 @@ export interface ParsedCommand {
 export type RunCommand = (context: CommandContext, parsed: ParsedCommand) => Promise<ExitCode>;
 
 export interface CommandSpec {
-  /** `['workers', 'ls']` for `atlas workers ls`; `[]` for a program that is one command, such as atlasd. */
+  /** `['workers', 'ls']` for `atlas workers ls`; `[]` for what the program does by itself, as atlasd does. */
   readonly path: readonly string[];
   readonly summary: string;
   /** Forms of the command line after the program's name, where the one made from arguments and options misleads. */
@@ -91,7 +91,7 @@ export interface CommandSpec {
   readonly load: () => Promise<RunCommand>;
 }
 
-/** A program: `atlas` with its commands, or `atlasd` with the one at the root. */
+/** A program: `atlas` with its commands, or `atlasd`, which does something without a command's word too. */
 export interface ProgramSpec {
   readonly name: string;
   readonly summary: string;

@@ -315,9 +315,13 @@ export interface ConfigInputs {
   readonly uid?: number;
 }
 
-/** Flags for the command line. Their defaults are words only: a value from commander would hide the other sources. */
-export function configOptionSpecs(): OptionSpec[] {
-  return Object.entries(ALL_OPTIONS).map(([key, definition]) => {
+/**
+ * Flags for the command line, all or those of some keys. Their defaults are words only: a value from commander would hide
+ * the other sources.
+ */
+export function configOptionSpecs(keys: readonly OptionKey[] | 'all' = 'all'): OptionSpec[] {
+  const wanted = Object.entries(ALL_OPTIONS).filter(([key]) => keys === 'all' || keys.some((name) => name === key));
+  return wanted.map(([key, definition]) => {
     const { value, description, choices, repeatable } = definition;
     const defaultText = definition.defaultText ?? (value === undefined ? undefined : definition.default);
     return {

@@ -1,23 +1,16 @@
 /** What `atlasd` does: configuration, state directory, daemon, and the signals that stop it. */
-import { readFileSync } from 'node:fs';
 import type { RunCommand } from '../commands/spec.js';
 import { EXIT } from '../contract/exit-codes.js';
-import { defaultStateDirectory } from '../local/paths.js';
 import { createLogger } from '../terminal/log.js';
 import { VERSION } from '../contract/version.js';
-import { loadConfig } from './config.js';
+import { configOf, stateDirectoryOf } from './inputs.js';
 import { defaultWorkerName, openStateDirectory } from './state-directory.js';
 
 export const run: RunCommand = async (context, parsed) => {
-  const config = loadConfig({
-    flags: parsed.options,
-    env: context.env,
-    cwd: context.cwd,
-    readFile: (path) => readFileSync(path, 'utf8'),
-  });
+  const config = configOf(context, parsed);
   const logFormat = config.logFormat === 'auto' ? (context.stderr.isTTY ? 'text' : 'json') : config.logFormat;
   const log = createLogger({ level: config.logLevel, format: logFormat, stream: context.stderr });
-  const path = config.stateDirectory ?? defaultStateDirectory(context.env, config.fleet);
+  const path = stateDirectoryOf(context, config);
   const directory = await openStateDirectory(path, {
     fleet: config.fleet,
     name: config.name ?? (await defaultWorkerName(path)),

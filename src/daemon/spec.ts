@@ -1,7 +1,7 @@
 /**
- * The command line of atlasd, from which its help and man page are made.
+ * The command lines of atlasd, from which help and man pages are made.
  *
- * Owns: summary, examples, exit codes. The options are those of `config.ts`; the daemon itself is loaded only when it runs.
+ * Owns: summaries, examples, exit codes. The options are those of `config.ts`; the daemon itself is loaded only when it runs.
  */
 import type { CommandSpec } from '../commands/spec.js';
 import { EXIT } from '../contract/exit-codes.js';
@@ -33,4 +33,37 @@ export const atlasdSpec: CommandSpec = {
   exitCodes: [EXIT.unreachable, EXIT.conflict],
   handlesSignals: true,
   load: async () => (await import('./main.js')).run,
+};
+
+export const statusSpec: CommandSpec = {
+  path: ['status'],
+  summary: 'Show what the worker of this host does.',
+  description: [
+    'Asks the atlasd that runs on this host over the socket in its state directory, and nobody else: it also answers while Temporal is away.',
+    'The state directory is the one that an atlasd with the same configuration and variables would use. Where --state-dir names it, nothing else is read.',
+    'The state is ready, or why it takes no session: cordoned, draining, drained, stopping, or that its executor is starting, down or degraded. STEP is the pinned activity that runs now.',
+  ],
+  arguments: [],
+  options: [
+    {
+      flags: '-o, --format <format>',
+      description: 'how to print the status',
+      choices: ['table', 'json'],
+      default: 'table',
+    },
+    ...configOptionSpecs(['state-dir', 'fleet', 'config']),
+  ],
+  examples: [
+    { command: 'atlasd status', explanation: 'the worker that this user runs here, with its sessions' },
+    {
+      command: 'sudo atlasd status --state-dir /var/lib/atlas/atlas',
+      explanation: 'the worker that another user runs, by its state directory',
+    },
+    {
+      command: `atlasd status -o json | jq '.status.snapshot.sessions | length'`,
+      explanation: 'how many sessions it holds, for a script',
+    },
+  ],
+  exitCodes: [EXIT.notFound, EXIT.waitTimeout],
+  load: async () => (await import('./status.js')).run,
 };

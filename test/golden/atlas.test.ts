@@ -11,10 +11,12 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ATLASD } from '../../src/atlasd.js';
 import { COMMANDS } from '../../src/commands/index.js';
 import { VERSION } from '../../src/contract/version.js';
 
 const ATLAS = fileURLToPath(new URL('../../bin/atlas.js', import.meta.url));
+const ATLASD_PROGRAM = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 
 let directory: string;
 /** A port of the loopback interface on which nothing listens. */
@@ -42,8 +44,8 @@ interface Outcome {
   readonly exit: number | null;
 }
 
-async function atlas(argv: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Outcome> {
-  const child = spawn(process.execPath, [ATLAS, ...argv], {
+async function atlas(argv: readonly string[], env: NodeJS.ProcessEnv = {}, program: string = ATLAS): Promise<Outcome> {
+  const child = spawn(process.execPath, [program, ...argv], {
     cwd: directory,
     // Nothing of the machine that runs the tests: a profile or a colour setting would be in the transcript.
     env: { PATH: process.env['PATH'], HOME: directory, ...env },
@@ -57,8 +59,8 @@ async function atlas(argv: readonly string[], env: NodeJS.ProcessEnv = {}): Prom
   return { stdout, stderr, exit };
 }
 
-function transcript(argv: readonly string[], { stdout, stderr, exit }: Outcome): string {
-  const lines = [`$ atlas ${argv.join(' ')}`, `exit ${exit}`, '--- stdout', stdout, '--- stderr', stderr];
+function transcript(command: string, argv: readonly string[], { stdout, stderr, exit }: Outcome): string {
+  const lines = [`$ ${command} ${argv.join(' ')}`, `exit ${exit}`, '--- stdout', stdout, '--- stderr', stderr];
   return lines
     .join('\n')
     .replaceAll(directory, 'DIR')
@@ -118,11 +120,31 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'run-no-server': ['run', 'process-document', 'report.pdf', '--address', 'CLOSED'],
 };
 
+/** Every state directory is named: that of root is not below the home. */
+const ATLASD_CASES: Readonly<Record<string, readonly string[]>> = {
+  'atlasd-help': ['--help'],
+  'atlasd-help-status': ['status', '--help'],
+  'atlasd-version': ['--version'],
+  'atlasd-unknown-command': ['statsu'],
+  'atlasd-unknown-command-after-option': ['--name', 'worker-7', 'statsu'],
+  'atlasd-unknown-command-help': ['nope', '--help'],
+  'atlasd-option-before-command': ['--state-dir', 'state', 'status'],
+  'atlasd-option-not-of-command': ['--max-sessions', '2', 'status'],
+  'atlasd-status-nothing': ['status', '--state-dir', 'state'],
+  'atlasd-status-nothing-json': ['status', '--state-dir', 'state', '-o', 'json'],
+  'atlasd-status-bad-choice': ['status', '-o', 'yaml'],
+  'atlasd-status-bad-fleet': ['status', '--fleet', 'My-Fleet'],
+  'atlasd-status-no-config': ['status', '--config', 'missing.toml'],
+};
+
+const resolveAddress = (argv: readonly string[]): string[] =>
+  argv.map((word) => (word === 'CLOSED' ? `127.0.0.1:${closedPort}` : word));
+
 describe('atlas', () => {
   it.each(Object.entries(CASES))('%s', async (name, argv) => {
-    const resolved = argv.map((word) => (word === 'CLOSED' ? `127.0.0.1:${closedPort}` : word));
+    const resolved = resolveAddress(argv);
     const outcome = await atlas(resolved);
-    await expect(transcript(resolved, outcome)).toMatchFileSnapshot(`transcripts/${name}.txt`);
+    await expect(transcript('atlas', resolved, outcome)).toMatchFileSnapshot(`transcripts/${name}.txt`);
     if (outcome.exit !== 0) expect(outcome.stdout).toBe('');
   });
 
@@ -154,11 +176,29 @@ describe('atlas', () => {
   });
 });
 
+describe('atlasd', () => {
+  it.each(Object.entries(ATLASD_CASES))('%s', async (name, argv) => {
+    const resolved = resolveAddress(argv);
+    const before = await readdir(directory);
+    const outcome = await atlas(resolved, {}, ATLASD_PROGRAM);
+    await expect(transcript('atlasd', resolved, outcome)).toMatchFileSnapshot(`transcripts/${name}.txt`);
+    // Who only asks makes no state directory.
+    expect(await readdir(directory)).toEqual(before);
+  });
+
+  it.each([['--help'], ['status', '--help']])('loads only what its options need for %s', async (...argv) => {
+    const { stderr, exit } = await atlas(argv, { NODE_DEBUG: 'module,esm' }, ATLASD_PROGRAM);
+    expect(exit).toBe(0);
+    const packages = [...stderr.matchAll(/node_modules\/((?:@[a-z0-9-]+\/)?[a-z0-9-]+)/g)].map((match) => match[1]);
+    expect([...new Set(packages)].sort()).toEqual(['commander', 'smol-toml', 'zod']);
+  });
+});
+
 describe('transcripts', () => {
   it('belong to a case each', async () => {
     const files = await readdir(new URL('transcripts/', import.meta.url));
     expect(files.sort()).toEqual(
-      Object.keys(CASES)
+      Object.keys({ ...CASES, ...ATLASD_CASES })
         .map((name) => `${name}.txt`)
         .sort(),
     );
@@ -168,4 +208,12 @@ describe('transcripts', () => {
     expect(spec.examples.length).toBeGreaterThan(0);
     for (const { command } of spec.examples) expect(command).toContain(`atlas ${spec.path.join(' ')}`);
   });
+
+  it.each(ATLASD.commands.map((spec) => [['atlasd', ...spec.path].join(' '), spec] as const))(
+    '%s has an example',
+    (name, spec) => {
+      expect(spec.examples.length).toBeGreaterThan(0);
+      for (const { command } of spec.examples) expect(command).toContain(name);
+    },
+  );
 });

@@ -128,6 +128,78 @@ describe('runProgram', () => {
   });
 });
 
+describe('a program that is a command and has others', () => {
+  interface Call extends ParsedCommand {
+    readonly command: string;
+  }
+  async function runBoth(argv: string[], env: NodeJS.ProcessEnv = {}) {
+    const calls: Call[] = [];
+    const command = (path: string[], flags: string[]): CommandSpec => ({
+      path,
+      summary: `Do ${path.join(' ') || 'it'}.`,
+      arguments: [],
+      options: flags.map((given) => ({
+        flags: given,
+        description: 'an option',
+        env: given === '--dir <dir>' ? 'DIR' : 'NAME',
+      })),
+      examples: [{ command: ['demod', ...path].join(' '), explanation: 'as it is' }],
+      exitCodes: [],
+      load: async () => async (_, parsed) => {
+        calls.push({ command: path.join(' '), ...parsed });
+        return EXIT.done;
+      },
+    });
+    const commands = [command([], ['--dir <dir>', '--name <name>']), command(['status'], ['--dir <dir>'])];
+    const context = fakeContext({ env });
+    const exit = await runProgram({ name: 'demod', summary: 'Demo.', commands }, argv, context);
+    return { exit, calls, out: context.out(), err: context.err() };
+  }
+
+  it.each([
+    [[], {}, '', {}],
+    [['--dir', 'a', '--name', 'b'], {}, '', { dir: 'a', name: 'b' }],
+    [['status'], {}, 'status', {}],
+    [['status', '--dir', 'a'], {}, 'status', { dir: 'a' }],
+    [['status'], { DIR: 'a', NAME: 'b' }, 'status', { dir: 'a' }],
+    [['--dir', 'status'], {}, '', { dir: 'status' }],
+  ] as const)('%j with %j runs "%s" with %j', async (argv, env, command, options) => {
+    const { exit, calls, err } = await runBoth([...argv], env);
+    expect({ exit, err }).toEqual({ exit: 0, err: '' });
+    expect(calls).toMatchObject([{ command, options }]);
+    expect(calls[0]!.options).toEqual(options);
+  });
+
+  it.each([
+    [['statsu'], 'Unknown command "statsu" of demod. Did you mean status?', 'demod --help'],
+    [['--name', 'x', 'statsu'], 'Unknown command "statsu" of demod. Did you mean status?', 'demod --help'],
+    [['nope', '--help'], 'Unknown command "nope" of demod.', 'demod --help'],
+    [['--dir', 'a', 'status'], '--dir stands before "status"', '`demod status --dir ...`'],
+    [['--dir', 'a', 'status', '--dir', 'b'], '--dir stands before "status"', '`demod status --dir ...`'],
+    [['--name', 'a', 'status'], '--name stands before "status"', 'Leave it out'],
+    [['status', '--name', 'a'], 'Unknown option "--name".', 'demod status --help'],
+    [['status', 'extra'], 'Too many arguments', 'demod status --help'],
+    [['--nmae', 'x'], 'Unknown option "--nmae". Did you mean --name?', 'demod --help'],
+  ])('refuses %j and runs nothing', async (argv, message, next) => {
+    const { exit, calls, out, err } = await runBoth(argv);
+    expect({ exit, calls, out }).toEqual({ exit: 2, calls: [], out: '' });
+    const [first, second] = err.split('\n');
+    expect(first).toContain(message);
+    expect(second).toContain(next);
+  });
+
+  it('shows both in its help, and each command has its own', async () => {
+    const { out } = await runBoth(['--help']);
+    expect(out).toContain('Usage: demod [options]\n       demod COMMAND [options]\n');
+    expect(out).toMatch(
+      /--name <name>[^]*Commands:\n {2}status +Do status\.\n[^]*Exit codes:[^]*Run `demod COMMAND --help`/,
+    );
+    const status = (await runBoth(['help', 'status'])).out;
+    expect(status).toContain('Usage: demod status [options]');
+    expect(status).not.toContain('--name');
+  });
+});
+
 describe('wrap', () => {
   it('breaks at blanks and keeps words that are too long', () => {
     expect(wrap('one two threeandmore', 7, ' ')).toBe(' one\n two\n threeandmore');
