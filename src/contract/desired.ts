@@ -1,6 +1,6 @@
 /**
  * What operators want of a worker, as a pure state machine: an order and the state it meets give the next state, or the
- * reason why it is refused. The workflow of a worker and its daemon both decide by this. Imports nothing but types.
+ * reason why it is refused. The workflow of a worker and its daemon both decide by this. Imports nothing but the contract.
  */
 import {
   type CordonOrder,
@@ -111,6 +111,11 @@ export function describeDesired(desired: DesiredState): string {
       : `, ${drain.overdue ? 'deadline passed' : 'deadline'} ${isoSeconds(drain.deadlineAtMs)}`;
   const why = note.why === null ? '' : ` ("${note.why}")`;
   return `${desired.scheduling} by ${note.who} since ${isoSeconds(note.atMs)}${deadline}${why}`;
+}
+
+/** What an owner is told about a session that an operator has released. */
+export function releasedBy(who: string, why: string | null): string {
+  return `${who} released it by force${why === null ? '' : `: ${why}`}.`;
 }
 
 function isoSeconds(atMs: number): string {

@@ -276,7 +276,12 @@ export interface PresenceSnapshot {
   readonly sentAtMs: number;
   readonly stopping: boolean;
   readonly sessions: readonly SessionSnapshot[];
-  readonly slots: { readonly used: number; readonly cap: number };
+  readonly slots: {
+    readonly used: number;
+    readonly cap: number;
+    /** Slots kept for sessions that ask for a capability; absent from the snapshot of an older daemon. */
+    readonly reserve?: Readonly<Record<string, number>>;
+  };
   readonly executor: {
     readonly state: ExecutorState;
     readonly pid: number | null;

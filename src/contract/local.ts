@@ -10,11 +10,19 @@
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
  * | `GET /status` | {@link LocalStatus} |
+ * | `POST /orders` {@link LocalOrder} | 200 {@link LocalOrderAnswer}, or 409 {@link AttemptRefusal} |
  *
  * A body that is not what it should be gets 400, one that is too long 413, anything else unknown 404.
  */
 import type { ErrorCode } from './errors.js';
-import type { PresenceSnapshot, WorkerIdentity } from './fleet.js';
+import type {
+  CordonOrder,
+  DesiredState,
+  DrainRequest,
+  PresenceSnapshot,
+  UncordonOrder,
+  WorkerIdentity,
+} from './fleet.js';
 
 /**
  * The longest body of a request. The largest ends an attempt with a result, which is JSON within JSON and may double by
@@ -47,7 +55,7 @@ export interface ExecutorSettings {
 }
 
 /** Why the supervisor ends attempts: the session is over, or a fence is near. */
-export type SessionEndCode = 'SessionLost' | 'SessionExpired' | 'AttemptFenced';
+export type SessionEndCode = 'SessionLost' | 'SessionExpired' | 'SessionReleased' | 'AttemptFenced';
 
 export type ExecutorCommand =
   | { readonly type: 'settings'; readonly settings: ExecutorSettings }
@@ -122,4 +130,20 @@ export interface EndAttempt {
 export interface LocalStatus {
   readonly identity: WorkerIdentity;
   readonly snapshot: PresenceSnapshot;
+  /** What operators want of the worker, orders of this host included. */
+  readonly desired: DesiredState;
+  /** Whether the fleet knows that; false while an order of this host waits for Temporal. */
+  readonly told: boolean;
+}
+
+/** An order that an operator gives on the host itself, also while Temporal is away. */
+export type LocalOrder =
+  | { readonly kind: 'cordon'; readonly order: CordonOrder }
+  | { readonly kind: 'uncordon'; readonly order: UncordonOrder }
+  | { readonly kind: 'drain'; readonly order: DrainRequest };
+
+export interface LocalOrderAnswer {
+  readonly desired: DesiredState;
+  /** Whether the fleet knows it already; if not it is told when Temporal answers. */
+  readonly told: boolean;
 }

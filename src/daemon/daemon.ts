@@ -11,11 +11,13 @@ import { hostname, loadavg, uptime } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { NativeConnection } from '@temporalio/worker';
 import { AtlasError } from '../contract/errors.js';
-import type { ExecutorState, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
-import type { ExecutorSettings } from '../contract/local.js';
+import type { ApplyAnswer, ApplyRequest, ExecutorState, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
+import type { ExecutorSettings, LocalOrder, LocalOrderAnswer } from '../contract/local.js';
 import { connectClient, connectNative, loadProfile, type TemporalClient } from '../temporal/connect.js';
 import type { Logger } from '../terminal/log.js';
 import type { Config } from './config.js';
+import { DesiredKeeper } from './desired-keeper.js';
+import { DesiredTender } from './desired-tender.js';
 import { endGroup, ExecutorProcess } from './executor-process.js';
 import type { LedgerFile } from './ledger-file.js';
 import { LocalServer } from './local-server.js';
@@ -23,6 +25,7 @@ import type { Clock } from './ports.js';
 import { OwnerCheck } from './owner-check.js';
 import type { Presence } from './presence.js';
 import { Scratch, sweepKept } from './scratch.js';
+import { ScratchSizes } from './scratch-sizes.js';
 import { SessionKeeper } from './session-keeper.js';
 import { openSessionLedger } from './session-ledger.js';
 import type { LedgerRecord, SessionTable } from './session-table.js';
@@ -32,6 +35,9 @@ import type { SupervisorWorkers } from './workers.js';
 
 /** How often leases are looked at; the shortest TTL (1 s) is renewed every 333 ms. */
 const TICK_MS = 200;
+/** How often what follows from the desired state is looked at. */
+const TEND_MS = 500;
+const MEASURE_INTERVAL_MS = 10_000;
 const SWEEP_INTERVAL_MS = 60 * 60_000;
 /** A ledger is compacted at the start and when it has grown to this. */
 const COMPACT_AT_BYTES = 4 * 1024 * 1024;
@@ -65,6 +71,10 @@ export class Daemon {
   private ownerCheck: OwnerCheck | undefined;
   private keeper: SessionKeeper | undefined;
   private gate: SlotGate | undefined;
+  private desired: DesiredKeeper | undefined;
+  private scratchSizes: ScratchSizes | undefined;
+  /** Whether the fleet has said what operators want of this worker, in this life of the daemon. */
+  private fleetHasSpoken = false;
   private readonly timers: NodeJS.Timeout[] = [];
   private executorState: ExecutorState = 'starting';
   private stopping = false;
@@ -75,6 +85,9 @@ export class Daemon {
   private fail: (error: unknown) => void = () => undefined;
   /** Rejects when the daemon can not go on. */
   readonly failed: Promise<never>;
+  private finish: () => void = () => undefined;
+  /** Resolves when the daemon is drained and was told to end itself then. */
+  readonly finished: Promise<void>;
 
   constructor(private readonly options: DaemonOptions) {
     const { config, directory } = options;
@@ -82,6 +95,9 @@ export class Daemon {
       this.fail = reject;
     });
     this.failed.catch(() => undefined);
+    this.finished = new Promise<void>((resolve) => {
+      this.finish = resolve;
+    });
     this.identity = {
       name: directory.identity.name,
       instance: directory.identity.instance,
@@ -106,6 +122,25 @@ export class Daemon {
     const { config, directory, log, env } = this.options;
     const table = await this.openLedger();
     await this.endOldExecutor(table);
+    const desired = new DesiredKeeper(
+      {
+        worker: this.identity.name,
+        nonce: this.identity.nonce,
+        save: async (entry) => {
+          const record: LedgerRecord = { type: 'desired', entry };
+          table.apply(record);
+          await this.append(record, true);
+        },
+        now: () => Date.now(),
+        log,
+        onChange: () => {
+          this.keepGate();
+          this.presence?.changed();
+        },
+      },
+      table.desired(),
+    );
+    this.desired = desired;
 
     // The executor loads Temporal while this process does. It gets its settings, and with them the user's code to run,
     // once this process is connected and has failed what an earlier executor left.
@@ -138,7 +173,13 @@ export class Daemon {
         },
         beginAttempt: (attempt) => this.requireKeeper().beginAttempt(attempt),
         endAttempt: (id, result) => this.requireKeeper().endAttempt(id, result),
-        status: () => ({ identity: this.identity, snapshot: this.snapshotWithoutDisk() }),
+        status: () => ({
+          identity: this.identity,
+          snapshot: this.snapshotWithoutDisk(),
+          desired: desired.effective(),
+          told: desired.untold() === undefined,
+        }),
+        order: (order) => this.order(desired, order),
       },
       log,
     );
@@ -165,7 +206,10 @@ export class Daemon {
       table.sessions().map((entry) => entry.capabilities),
     );
     this.gate = gate;
+    this.keepGate();
     const scratch = new Scratch(directory.scratchRoot, directory.identity.bootId);
+    const sizes = new ScratchSizes((key) => scratch.directory(key));
+    this.scratchSizes = sizes;
     const keeper = new SessionKeeper(
       {
         worker: this.identity.name,
@@ -220,6 +264,12 @@ export class Daemon {
       onUnanswered: () => {
         keeper.callFailed();
       },
+      known: () => desired.ofFleet(),
+      onDesired: async (said) => {
+        this.fleetHasSpoken = true;
+        await desired.fromFleet(said);
+        this.keepGate();
+      },
       onSuperseded: (error) => {
         this.fail(error);
       },
@@ -247,12 +297,28 @@ export class Daemon {
       keeper,
       gate,
       () => presence,
+      (request) => this.applyDesired(desired, keeper, request),
     );
     this.workers.run().catch((error: unknown) => {
       if (!this.stopping) this.fail(error);
     });
+    const tender = new DesiredTender(desired, {
+      nonce: this.identity.nonce,
+      sessionCount: () => table.sessionCount,
+      forceRelease: (request) => keeper.forceRelease(request),
+      tellOrder: (order) => presence.order(order),
+      tellDrained: (revision) => presence.drained(revision),
+      stop: () => {
+        this.finish();
+      },
+      now: () => Date.now(),
+      monotonicMs: () => systemClock.monotonicMs(),
+      log,
+    });
     this.timers.push(
       setInterval(() => void keeper.tick(), TICK_MS),
+      setInterval(() => void tender.tick(), TEND_MS),
+      setInterval(() => void sizes.measure(table.sessions().map(({ key }) => key)), MEASURE_INTERVAL_MS),
       setInterval(() => void this.sweep(scratch, table), SWEEP_INTERVAL_MS),
     );
     const { replaced } = await this.presence.register();
@@ -332,6 +398,29 @@ export class Daemon {
     return this.keeper;
   }
 
+  // ---- Orders of operators ----
+
+  /** New sessions are taken only once the fleet has said that they may, and as long as no order forbids it. */
+  private keepGate(): void {
+    this.gate?.setCordoned(!this.fleetHasSpoken || this.desired?.scheduling() !== 'open');
+  }
+
+  /** From the answer on no session begins that the desired state forbids. */
+  private async applyDesired(
+    desired: DesiredKeeper,
+    keeper: SessionKeeper,
+    { desired: wanted }: ApplyRequest,
+  ): Promise<ApplyAnswer> {
+    await desired.fromFleet(wanted);
+    await keeper.acquisitionsSettled();
+    const owners = keeper.table.sessions().map(({ workflowId, runId }) => ({ workflowId, runId }));
+    return { revision: desired.ofFleet().revision, owners };
+  }
+
+  private async order(desired: DesiredKeeper, order: LocalOrder): Promise<LocalOrderAnswer> {
+    return { desired: await desired.order(order), told: desired.untold() === undefined };
+  }
+
   // ---- Executor ----
 
   private executorWaiters: (() => void)[] = [];
@@ -405,13 +494,21 @@ export class Daemon {
   }
 
   private snapshotWithoutDisk(): PresenceSnapshot {
-    const sessions = this.keeper?.snapshot() ?? [];
+    const sessions = (this.keeper?.snapshot() ?? []).map((session) => ({
+      ...session,
+      scratchBytes: session.key === undefined ? null : (this.scratchSizes?.of(session.key) ?? null),
+    }));
+    const desired = this.desired?.effective();
     return {
       v: 1,
       sentAtMs: Date.now(),
       stopping: this.stopping,
       sessions,
-      slots: { used: sessions.length, cap: this.options.config.maxSessions },
+      slots: {
+        used: sessions.length,
+        cap: this.options.config.maxSessions,
+        reserve: this.options.config.reserve,
+      },
       executor: {
         state: this.executorState,
         pid: this.executor?.pid() ?? null,
@@ -420,6 +517,9 @@ export class Daemon {
       },
       disk: null,
       load1: loadavg()[0] ?? 0,
+      ...(desired === undefined
+        ? {}
+        : { scheduling: desired.scheduling, desiredRevision: this.desired?.ofFleet().revision ?? 0 }),
     };
   }
 

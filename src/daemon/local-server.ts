@@ -15,6 +15,8 @@ import {
   type ExecutorCommand,
   type ExecutorHello,
   type FenceLine,
+  type LocalOrder,
+  type LocalOrderAnswer,
   type LocalStatus,
 } from '../contract/local.js';
 import type { EventLog } from './ports.js';
@@ -27,6 +29,7 @@ export interface LocalHandlers {
   readonly beginAttempt: (attempt: BeginAttempt) => Promise<AttemptFacts>;
   readonly endAttempt: (id: string, result?: EncodedResult) => Promise<void>;
   readonly status: () => LocalStatus;
+  readonly order: (order: LocalOrder) => Promise<LocalOrderAnswer>;
 }
 
 const hello = z.object({ pid: z.number(), incarnation: z.string() });
@@ -42,6 +45,27 @@ const begin = z.object({
   taskToken: z.string(),
 });
 const end = z.object({ id: z.string(), result: z.object({ json: z.string().optional() }).optional() });
+
+const operatorOrder = {
+  orderId: z.string().min(1).max(100),
+  who: z.string().min(1).max(200),
+  why: z.string().max(1_000).nullable(),
+  ifRevision: z.number().optional(),
+};
+const localOrder = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('cordon'), order: z.object(operatorOrder) }),
+  z.object({ kind: z.literal('uncordon'), order: z.object({ ...operatorOrder, ofOthers: z.boolean() }) }),
+  z.object({
+    kind: z.literal('drain'),
+    order: z.object({
+      ...operatorOrder,
+      deadlineMs: z.number().nonnegative().nullable(),
+      onDeadline: z.enum(['report', 'release']),
+      stop: z.boolean(),
+      replace: z.boolean(),
+    }),
+  }),
+]);
 
 export class LocalServer {
   private readonly server: Server;
@@ -149,13 +173,7 @@ export class LocalServer {
         return;
       case 'POST /attempts': {
         const attempt = await readBody(request, begin);
-        try {
-          answer(response, 200, await this.handlers.beginAttempt(attempt as BeginAttempt));
-        } catch (error) {
-          const found = findError(error);
-          if (found === undefined) throw error;
-          answer(response, 409, { code: found.code, message: found.message } satisfies AttemptRefusal);
-        }
+        await answerOrRefuse(response, () => this.handlers.beginAttempt(attempt as BeginAttempt));
         return;
       }
       case 'POST /attempts/end': {
@@ -167,6 +185,11 @@ export class LocalServer {
       case 'GET /status':
         answer(response, 200, this.handlers.status());
         return;
+      case 'POST /orders': {
+        const order = await readBody(request, localOrder);
+        await answerOrRefuse(response, () => this.handlers.order(order as LocalOrder));
+        return;
+      }
       default:
         response.writeHead(404).end();
     }
@@ -179,6 +202,17 @@ function encoded({ json }: { json?: string | undefined }): EncodedResult {
 
 function answer(response: ServerResponse, status: number, body: unknown): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+/** An error of the catalogue is an answer too. */
+async function answerOrRefuse(response: ServerResponse, handle: () => Promise<unknown>): Promise<void> {
+  try {
+    answer(response, 200, await handle());
+  } catch (error) {
+    const found = findError(error);
+    if (found === undefined) throw error;
+    answer(response, 409, { code: found.code, message: found.message } satisfies AttemptRefusal);
+  }
 }
 
 /** What a client of the socket did wrong; nothing of ours failed. */

@@ -40,7 +40,7 @@ export const run: RunCommand = async (context, parsed) => {
   });
   try {
     await Promise.race([daemon.start(), daemon.failed, interrupted]);
-    await Promise.race([daemon.failed, interrupted]);
+    await Promise.race([daemon.failed, daemon.finished, interrupted]);
     return EXIT.done;
   } finally {
     await daemon.stop();

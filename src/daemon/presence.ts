@@ -11,6 +11,12 @@ import {
 } from '@temporalio/client';
 import { AtlasError, findErrorCode } from '../contract/errors.js';
 import {
+  CORDON_UPDATE,
+  type DesiredState,
+  DRAIN_UPDATE,
+  DRAINED_SIGNAL,
+  type DrainedNotice,
+  type OperatorAnswer,
   type OwnerList,
   type PresenceRequest,
   type PresenceSnapshot,
@@ -18,10 +24,13 @@ import {
   type RegisterAnswer,
   STOPPED_UPDATE,
   type StoppedNotice,
+  UNCORDON_UPDATE,
+  UNTOUCHED,
   WORKER_WORKFLOW_TYPE,
   type WorkerIdentity,
   type WorkerMemo,
 } from '../contract/fleet.js';
+import type { LocalOrder } from '../contract/local.js';
 import { fleetControlQueue, workerWorkflowId } from '../contract/names.js';
 import type { EventLog } from './ports.js';
 
@@ -35,6 +44,7 @@ const CONFLICT_RETRY_MS = 1_000;
 const WORKFLOW_TASK_TIMEOUT = '3s';
 const UPDATE_DEADLINE_MS = 10_000;
 const STOPPED_DEADLINE_MS = 3_000;
+const UPDATE_OF_ORDER = { cordon: CORDON_UPDATE, uncordon: UNCORDON_UPDATE, drain: DRAIN_UPDATE } as const;
 /** Changes come in bursts; one heartbeat tells them all, and a busy worker spares the server most of them. */
 const CHANGE_DELAY_MS = 250;
 
@@ -50,6 +60,10 @@ export interface PresenceHooks {
   readonly onUnanswered: () => void;
   /** Presence is asked for, and not because this worker was lost. */
   readonly onTrusted: () => void;
+  /** What is wanted of the worker as it knows it, for a fleet that has forgotten. */
+  readonly known: () => DesiredState;
+  /** A registration was answered: this is what operators want of the worker. */
+  readonly onDesired: (desired: DesiredState) => Promise<void>;
   /** The name belongs to another worker now. */
   readonly onSuperseded: (error: AtlasError) => void;
   readonly monotonicMs: () => number;
@@ -113,9 +127,10 @@ export class Presence {
       this.client.workflow.executeUpdateWithStart<
         (memo?: WorkerMemo) => Promise<void>,
         RegisterAnswer,
-        [WorkerIdentity]
-      >(REGISTER_UPDATE, { args: [identity], startWorkflowOperation: start }),
+        [WorkerIdentity, DesiredState]
+      >(REGISTER_UPDATE, { args: [identity, this.hooks.known()], startWorkflowOperation: start }),
     );
+    await this.hooks.onDesired(answer.desired ?? UNTOUCHED);
     if (answer.suspected === false) this.hooks.onNotMissed(sentAtMs);
     return answer;
   }
@@ -220,16 +235,46 @@ export class Presence {
     }
   }
 
+  /**
+   * Tells the fleet of an order that was given on this host. Returns what came of it; throws where there is no answer.
+   */
+  async order({ kind, order }: LocalOrder): Promise<DesiredState | AtlasError> {
+    try {
+      const answer = await this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+        this.handle().executeUpdate<OperatorAnswer, [typeof order]>(UPDATE_OF_ORDER[kind], {
+          args: [order],
+          updateId: order.orderId,
+        }),
+      );
+      return answer.desired;
+    } catch (error) {
+      if (error instanceof WorkflowUpdateFailedError && findErrorCode(error) === 'FleetConflict')
+        return new AtlasError('FleetConflict', error.cause?.message ?? error.message, { cause: error });
+      throw error;
+    }
+  }
+
+  /** Tells the fleet that the last session of a drain has ended. */
+  async drained(revision: number): Promise<void> {
+    const notice: DrainedNotice = { nonce: this.identity.nonce, revision };
+    await this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+      this.handle().signal<[DrainedNotice]>(DRAINED_SIGNAL, notice),
+    );
+  }
+
+  private handle() {
+    return this.client.workflow.getHandle(workerWorkflowId(this.identity.fleet, this.identity.name));
+  }
+
   /** A last snapshot, then the word that the worker has stopped; bounded, and not answered it shows as lost. */
   async stop(owners: OwnerList): Promise<void> {
     if (this.stopped) return;
     this.stopped = true;
     clearTimeout(this.timer);
     clearTimeout(this.missingTimer);
-    const handle = this.client.workflow.getHandle(workerWorkflowId(this.identity.fleet, this.identity.name));
     try {
       await this.client.connection.withDeadline(Date.now() + STOPPED_DEADLINE_MS, () =>
-        handle.executeUpdate<void, [StoppedNotice]>(STOPPED_UPDATE, {
+        this.handle().executeUpdate<void, [StoppedNotice]>(STOPPED_UPDATE, {
           args: [{ nonce: this.identity.nonce, owners }],
         }),
       );

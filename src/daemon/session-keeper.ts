@@ -6,6 +6,7 @@
  * Every change is a record that is applied to the table and appended to the ledger. A slot counts as taken from before
  * the grant until the last activity of the session has really ended.
  */
+import { releasedBy } from '../contract/desired.js';
 import { formatDurationMs } from '../contract/duration.js';
 import { sessionKey } from '../contract/names.js';
 import {
@@ -19,7 +20,7 @@ import {
   type ReleaseRequest,
 } from '../contract/session.js';
 import { AtlasError } from '../contract/errors.js';
-import type { SessionSnapshot } from '../contract/fleet.js';
+import type { ForceReleaseRequest, ReleaseAnswer, SessionSnapshot } from '../contract/fleet.js';
 import type { AttemptFacts, BeginAttempt, EncodedResult } from '../contract/local.js';
 import { Fence } from './fence.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
@@ -81,7 +82,7 @@ export type LeaseTask = OwnerTask<LeaseRequest>;
 /** What becomes of the lease of a session that ended. */
 type LeaseFate = 'complete' | 'cancelled' | 'fail' | 'none';
 
-type EndCode = 'SessionLost' | 'SessionExpired';
+type EndCode = 'SessionLost' | 'SessionExpired' | 'SessionReleased';
 
 /** A lease that is still to be ended at the server. */
 interface Finishing {
@@ -139,6 +140,8 @@ export class SessionKeeper {
   private readonly fenced = new Set<string>();
   /** When a pinned activity last ran, by session. */
   private readonly lastActiveMs = new Map<string, number>();
+  /** The pinned activity that ended last, by session. */
+  private readonly lastSteps = new Map<string, { readonly activity: string; readonly endedAtMs: number }>();
   /** By run and activity id, like the results in the table. A result of an earlier life has none and is at risk. */
   private readonly reports = new Map<string, ResultReport>();
   private readonly cleanUps = new Set<CleanUp>();
@@ -182,6 +185,11 @@ export class SessionKeeper {
     } finally {
       if (this.acquiring.get(key) === mine) this.acquiring.delete(key);
     }
+  }
+
+  /** Resolves when what is being granted now is granted, or has been refused. */
+  async acquisitionsSettled(): Promise<void> {
+    await Promise.allSettled([...this.acquiring.values()]);
   }
 
   private async acquireNow(key: string, task: LeaseTask): Promise<void> {
@@ -741,6 +749,22 @@ export class SessionKeeper {
     return true;
   }
 
+  /** An operator ends sessions. Resolves once slots and scratch names are free and their owners were told. */
+  async forceRelease({ keys, who, why, failOwner }: ForceReleaseRequest): Promise<ReleaseAnswer> {
+    const wanted = keys ?? this.table.sessions().map(({ key }) => key);
+    const outcomes = await Promise.all(
+      wanted.map(async (key) => {
+        const entry = this.table.session(key);
+        if (entry === undefined) return { key, outcome: 'not-held' as const };
+        await this.end(key, releasedBy(who, why), 'fail', failOwner ? 'SessionReleased' : 'SessionLost');
+        const finishing = this.finishing.get(entry.leaseToken);
+        if (finishing !== undefined) await this.finishLease(entry.leaseToken, finishing);
+        return { key, outcome: 'released' as const };
+      }),
+    );
+    return { outcomes };
+  }
+
   /** Gives every session up: for a stop that does not resume them, or an executor that can not stay up. */
   async giveUpAll(reason: string): Promise<void> {
     await Promise.all(this.table.sessions().map((entry) => this.end(entry.key, reason, 'fail')));
@@ -801,6 +825,7 @@ export class SessionKeeper {
     this.nextWordMs.delete(key);
     this.fenced.delete(key);
     this.lastActiveMs.delete(key);
+    this.lastSteps.delete(key);
     for (const activity of [...this.reports.keys()])
       if (this.table.result(activity) === undefined) this.reports.delete(activity);
     if (fate !== 'none') {
@@ -949,12 +974,17 @@ export class SessionKeeper {
   async endAttempt(id: string, result?: EncodedResult): Promise<void> {
     const attempt = this.table.attempt(id);
     if (attempt !== undefined) {
-      if (attempt.sessionKey !== null) this.lastActiveMs.set(attempt.sessionKey, this.ports.clock.monotonicMs());
+      if (attempt.sessionKey !== null) this.stepEnded(attempt.sessionKey, attempt);
       if (result !== undefined && attempt.sessionKey !== null)
         await this.keepResult(attempt, attempt.sessionKey, result);
       await this.record({ type: 'attempt-ended', id }, 'buffered');
     }
     this.wakeAttemptWaiters();
+  }
+
+  private stepEnded(sessionKey: string, { activity }: AttemptEntry): void {
+    this.lastActiveMs.set(sessionKey, this.ports.clock.monotonicMs());
+    this.lastSteps.set(sessionKey, { activity, endedAtMs: this.ports.clock.now() });
   }
 
   private async keepResult(attempt: AttemptEntry, sessionKey: string, result: EncodedResult): Promise<void> {
@@ -1033,7 +1063,7 @@ export class SessionKeeper {
             'An attempt could not be failed; it is retried at its heartbeat timeout',
           );
         }
-        if (attempt.sessionKey !== null) this.lastActiveMs.set(attempt.sessionKey, this.ports.clock.monotonicMs());
+        if (attempt.sessionKey !== null) this.stepEnded(attempt.sessionKey, attempt);
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
       }),
       RENEWALS_AT_ONCE,
@@ -1108,6 +1138,7 @@ export class SessionKeeper {
     const attempts = this.table.attempts();
     return this.table.sessions().map((entry) => ({
       session: entry.session,
+      key: entry.key,
       epoch: entry.epoch,
       state: entry.state,
       workflowId: entry.workflowId,
@@ -1116,10 +1147,22 @@ export class SessionKeeper {
       capabilities: entry.capabilities,
       grantedAtMs: entry.grantedAtMs,
       expiresAtMs: entry.expiresAtMs,
+      leaseTtlMs: entry.leaseTtlMs,
+      recoveryWindowMs: entry.recoveryWindowMs,
+      idleForMs: this.idleForMs(entry, attempts),
+      lastStep: this.lastSteps.get(entry.key) ?? null,
       attempts: attempts
         .filter((attempt) => attempt.sessionKey === entry.key)
         .map(({ activity, activityId, attempt, startedAtMs }) => ({ activity, activityId, attempt, startedAtMs })),
     }));
+  }
+
+  /** Since the last pinned activity ended, or since the grant where there was none in this life of the daemon. */
+  private idleForMs({ key, grantedAtMs }: SessionEntry, attempts: readonly AttemptEntry[]): number | null {
+    if (attempts.some(({ sessionKey }) => sessionKey === key)) return null;
+    const lastActiveMs = this.lastActiveMs.get(key);
+    if (lastActiveMs === undefined) return Math.max(0, this.ports.clock.now() - grantedAtMs);
+    return Math.round(this.ports.clock.monotonicMs() - lastActiveMs);
   }
 
   /**

@@ -5,6 +5,7 @@
  * the table applies a record and appends it; nothing else changes it.
  */
 import type { EncodedResult } from '../contract/local.js';
+import type { DesiredEntry } from './desired-keeper.js';
 import type { ProcessIdentity } from './process-identity.js';
 
 /** A session as the ledger knows it. */
@@ -72,7 +73,8 @@ export type LedgerRecord =
   | { readonly type: 'attempt-ended'; readonly id: string }
   | { readonly type: 'result'; readonly entry: ResultEntry }
   | { readonly type: 'result-gone'; readonly activity: string }
-  | { readonly type: 'executor'; readonly process: ProcessIdentity | null };
+  | { readonly type: 'executor'; readonly process: ProcessIdentity | null }
+  | { readonly type: 'desired'; readonly entry: DesiredEntry };
 
 export class SessionTable {
   private readonly sessionsByKey = new Map<string, SessionEntry>();
@@ -80,6 +82,7 @@ export class SessionTable {
   private readonly resultsByActivity = new Map<string, ResultEntry>();
   private executorProcess: ProcessIdentity | null = null;
   private ledgerOwner: LedgerOwner | null = null;
+  private desiredEntry: DesiredEntry | null = null;
 
   static replay(records: readonly LedgerRecord[]): SessionTable {
     const table = new SessionTable();
@@ -120,6 +123,9 @@ export class SessionTable {
       case 'executor':
         this.executorProcess = record.process;
         break;
+      case 'desired':
+        this.desiredEntry = record.entry;
+        break;
     }
   }
 
@@ -128,6 +134,7 @@ export class SessionTable {
     return [
       ...(this.ledgerOwner === null ? [] : [{ type: 'instance', owner: this.ledgerOwner } as const]),
       { type: 'executor', process: this.executorProcess },
+      ...(this.desiredEntry === null ? [] : [{ type: 'desired', entry: this.desiredEntry } as const]),
       ...this.sessions().map((entry) => ({ type: 'session', entry }) as const),
       ...this.attempts().map((entry) => ({ type: 'attempt', entry }) as const),
       ...this.results().map((entry) => ({ type: 'result', entry }) as const),
@@ -180,6 +187,11 @@ export class SessionTable {
 
   attemptsOf(key: string): AttemptEntry[] {
     return this.attempts().filter((entry) => entry.sessionKey === key);
+  }
+
+  /** What operators want of the worker; null where none has touched it. */
+  desired(): DesiredEntry | null {
+    return this.desiredEntry;
   }
 
   /** The executor that was started last, alive or not; null when it ended in an orderly way. */

@@ -38,12 +38,16 @@ interface Waiter {
   /** Whether it waits for a poll, which counts the tasks already taken, or for a slot. */
   readonly forPoll: boolean;
   readonly admit: () => void;
+  readonly refuse: (reason: Error) => void;
 }
+
+const CORDONED = new Error('The worker is cordoned.');
 
 export class SlotGate {
   private readonly waiters = new Set<Waiter>();
   private tasksTaken = 0;
   private closed = true;
+  private cordoned = false;
 
   constructor(
     private readonly rules: SlotRules,
@@ -56,8 +60,18 @@ export class SlotGate {
     this.changed();
   }
 
+  /**
+   * Like closed, but for long: a task that was polled before goes back to the server at once instead of waiting. So it is
+   * until the fleet has said what operators want of this worker.
+   */
+  setCordoned(cordoned: boolean): void {
+    this.cordoned = cordoned;
+    if (cordoned) for (const waiter of [...this.waiters]) if (!waiter.forPoll) waiter.refuse(CORDONED);
+    this.changed();
+  }
+
   isClosed(): boolean {
-    return this.closed;
+    return this.closed || this.cordoned;
   }
 
   /** To be called whenever a session ends. */
@@ -75,7 +89,7 @@ export class SlotGate {
   }
 
   private admits(capabilities: readonly string[], forPoll: boolean): boolean {
-    return !this.closed && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
+    return !this.isClosed() && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
   }
 
   /**
@@ -94,10 +108,15 @@ export class SlotGate {
     admitted: () => void,
   ): Promise<void> {
     signal.throwIfAborted();
+    if (this.cordoned && !forPoll) throw CORDONED;
     await new Promise<void>((resolve, reject) => {
-      const onAbort = () => {
+      const refuse = (reason: Error) => {
+        signal.removeEventListener('abort', onAbort);
         this.waiters.delete(waiter);
-        reject(signal.reason as Error);
+        reject(reason);
+      };
+      const onAbort = () => {
+        refuse(signal.reason as Error);
       };
       const waiter: Waiter = {
         capabilities,
@@ -107,6 +126,7 @@ export class SlotGate {
           admitted();
           resolve();
         },
+        refuse,
       };
       signal.addEventListener('abort', onAbort, { once: true });
       this.waiters.add(waiter);

@@ -8,7 +8,16 @@ import { CompleteAsyncError, Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
 import { type ActivitySlotInfo, type CustomSlotSupplier, type NativeConnection, Worker } from '@temporalio/worker';
 import { AtlasError, findError } from '../contract/errors.js';
-import { PRESENCE_ACTIVITY, type PresenceRequest } from '../contract/fleet.js';
+import {
+  APPLY_ACTIVITY,
+  type ApplyAnswer,
+  type ApplyRequest,
+  FORCE_RELEASE_ACTIVITY,
+  type ForceReleaseRequest,
+  PRESENCE_ACTIVITY,
+  type PresenceRequest,
+  type ReleaseAnswer,
+} from '../contract/fleet.js';
 import { acquireQueue, capabilitySubsets, fleetControlQueue, parseSessionActivityId } from '../contract/names.js';
 import {
   ADOPT_ACTIVITY,
@@ -55,12 +64,13 @@ export class SupervisorWorkers {
     keeper: SessionKeeper,
     gate: SlotGate,
     presence: () => Presence,
+    apply: (request: ApplyRequest) => Promise<ApplyAnswer>,
   ): Promise<SupervisorWorkers> {
     const workers = new SupervisorWorkers(options);
     // Side by side: the first one waits for a thread that loads the SDK again.
     workers.workers = await Promise.all([
       workers.createFleetWorker(),
-      workers.createControlWorker(keeper, presence),
+      workers.createControlWorker(keeper, presence, apply),
       ...capabilitySubsets(options.capabilities).map((subset) => workers.createAcquireWorker(subset, keeper, gate)),
     ]);
     return workers;
@@ -108,19 +118,18 @@ export class SupervisorWorkers {
     });
   }
 
-  private createControlWorker(keeper: SessionKeeper, presence: () => Presence): Promise<Worker> {
+  private createControlWorker(
+    keeper: SessionKeeper,
+    presence: () => Presence,
+    apply: (request: ApplyRequest) => Promise<ApplyAnswer>,
+  ): Promise<Worker> {
     const activities = {
       async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<void> {
-        const context = Context.current();
-        const timer = setInterval(() => {
-          context.heartbeat();
-        }, HEARTBEAT_EVERY_MS);
-        try {
-          await keeper.release(request);
-        } finally {
-          clearInterval(timer);
-        }
+        await heartbeating(() => keeper.release(request));
       },
+      [FORCE_RELEASE_ACTIVITY]: (request: ForceReleaseRequest): Promise<ReleaseAnswer> =>
+        heartbeating(() => keeper.forceRelease(request)),
+      [APPLY_ACTIVITY]: apply,
       [CONFIRM_ACTIVITY]: (request: ConfirmRequest): Promise<void> =>
         throwingFailures(async () => {
           await keeper.confirm(ownerTask(request));
@@ -171,6 +180,19 @@ export class SupervisorWorkers {
         nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
       },
     });
+  }
+}
+
+/** Heartbeats while it runs: an activity that is waited for to end may take long. */
+async function heartbeating<T>(run: () => Promise<T>): Promise<T> {
+  const context = Context.current();
+  const timer = setInterval(() => {
+    context.heartbeat();
+  }, HEARTBEAT_EVERY_MS);
+  try {
+    return await run();
+  } finally {
+    clearInterval(timer);
   }
 }
 

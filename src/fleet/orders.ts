@@ -10,6 +10,7 @@ import {
   WorkflowUpdateRPCTimeoutOrCancelledError,
 } from '@temporalio/client';
 import type { temporal } from '@temporalio/proto';
+import { releasedBy } from '../contract/desired.js';
 import { AtlasError, findErrorCode } from '../contract/errors.js';
 import {
   CORDON_UPDATE,
@@ -252,11 +253,6 @@ export class FleetOrders {
   private bounded<T>(call: () => Promise<T>): Promise<T> {
     return this.client.connection.withDeadline(Date.now() + CALL_DEADLINE_MS, call);
   }
-}
-
-/** What an owner is told about a session that an operator has released. */
-export function releasedBy(who: string, why: string | null): string {
-  return `${who} released it by force${why === null ? '' : `: ${why}`}.`;
 }
 
 function orderOf({ who, why, ifRevision }: OrderBy): OperatorOrder {

@@ -1,12 +1,14 @@
 /**
- * The workflow that represents one worker: `atlas:worker/<name>`. It holds what must outlive the host (who the worker is
- * and its coarse state) and one presence activity on the worker's control queue, whose heartbeat details are the live
- * snapshot. Any supervisor of the fleet may run it.
+ * The workflow that represents one worker: `atlas:worker/<name>`. It holds what must outlive the host (who the worker is,
+ * its coarse state, and what operators want of it) and one presence activity on the worker's control queue, whose
+ * heartbeat details are the live snapshot. Any supervisor of the fleet may run it.
  *
- * Owns the decision whether a daemon may register under the name, and when a worker is lost.
+ * Owns the decision whether a daemon may register under the name, and when a worker is lost. Operators' orders are the
+ * business of `desk.ts`.
  */
 import {
   ActivityFailure,
+  allHandlersFinished,
   ApplicationFailure,
   CancellationScope,
   condition,
@@ -21,6 +23,10 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import {
+  type DesiredState,
+  FORGET_UPDATE,
+  type ForgetOrder,
+  type HeldWorkerState,
   type OwnerList,
   PRESENCE_ACTIVITY,
   type PresenceRequest,
@@ -34,16 +40,18 @@ import {
   type WorkerMemo,
 } from '../contract/fleet.js';
 import { SUSPECTED_SIGNAL, type Suspicion } from '../contract/session.js';
+import { Desk, type DeskRecord } from './desk.js';
 
-const registerUpdate = defineUpdate<RegisterAnswer, [WorkerIdentity]>(REGISTER_UPDATE);
+const registerUpdate = defineUpdate<RegisterAnswer, [WorkerIdentity, DesiredState | undefined]>(REGISTER_UPDATE);
 const stoppedUpdate = defineUpdate<void, [StoppedNotice]>(STOPPED_UPDATE);
+const forgetUpdate = defineUpdate<void, [ForgetOrder]>(FORGET_UPDATE);
 
 /** The backstop of one presence activity, which is scheduled anew then. */
 const PRESENCE_START_TO_CLOSE = '7 days';
 /** How much longer than its TTL a live daemon may take to pick presence up, as while it starts. */
 const PRESENCE_PICK_UP_MS = 10_000;
 const SUSPECTED_FOR_MS = 60_000;
-/** A registration and the loss of a worker are a dozen events each; far below the server's limit of 50,000. */
+/** A registration, the loss of a worker and an order are a dozen events each; far below the server's limit of 50,000. */
 const CONTINUE_AFTER_EVENTS = 4_000;
 
 /** What a run hands to the next one beside the memo. */
@@ -51,6 +59,7 @@ interface Unfinished {
   readonly suspectedAtMs?: number;
   readonly leftOwners: OwnerList;
   readonly unwatchedOwners: OwnerList;
+  readonly desk?: DeskRecord;
 }
 
 /** Runs for as long as the worker is known; its daemon starts it together with the first registration. */
@@ -65,25 +74,43 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
    * dies in between is missed by an activity that knows of no owner.
    */
   let unwatchedOwners: OwnerList = unfinished?.unwatchedOwners ?? [];
+  /** The owners of what the worker holds, where this run is about to end while the worker lives. */
+  let carriedOwners: OwnerList | undefined;
   /** Set by an update that makes the running presence activity obsolete. */
   let superseded = false;
+  let forgotten = false;
 
-  const transition = (next: WorkerMemo): void => {
-    log.info('The state of the worker changes', { worker: next.identity.name, from: memo?.state, to: next.state });
-    memo = next;
-    upsertMemo({ [WORKER_MEMO_KEY]: next });
+  const desk = new Desk(
+    {
+      identity: () => memo?.identity,
+      isReady: () => memo?.state === 'ready',
+      changed: () => {
+        if (memo !== undefined) note(memo);
+      },
+    },
+    unfinished?.desk,
+  );
+  const note = (next: WorkerMemo): void => {
+    const { desired, appliedRevision } = desk;
+    memo = { ...next, ...(desired.revision === 0 ? {} : { desired, appliedRevision }) };
+    upsertMemo({ [WORKER_MEMO_KEY]: memo });
+  };
+  const transition = (state: HeldWorkerState, identity: WorkerIdentity, lastSnapshot?: PresenceSnapshot): void => {
+    log.info('The state of the worker changes', { worker: identity.name, from: memo?.state, to: state });
+    note({ state, identity, changedAtMs: Date.now(), ...(lastSnapshot === undefined ? {} : { lastSnapshot }) });
   };
   const endPresence = (): void => {
     superseded = true;
     presenceScope?.cancel();
   };
-  if (carried !== undefined) transition(carried);
+  if (carried !== undefined) note(carried);
 
   setHandler(
     registerUpdate,
-    (identity) => {
+    (identity, known) => {
       const previous = memo?.identity;
-      transition({ state: 'ready', identity, changedAtMs: Date.now() });
+      desk.registered(identity, previous, known);
+      transition('ready', identity);
       // A daemon that comes back from a network cut goes on with the presence activity it has picked up; any other
       // life of the daemon, perhaps with another control queue, gets one of its own.
       if (previous?.nonce !== identity.nonce) {
@@ -94,10 +121,11 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
       return {
         replaced: previous !== undefined && previous.instance !== identity.instance,
         suspected: Date.now() - suspectedAtMs < SUSPECTED_FOR_MS,
+        desired: desk.desired,
       };
     },
     {
-      validator: (identity: WorkerIdentity) => {
+      validator: (identity: WorkerIdentity, _known: DesiredState | undefined) => {
         if (memo === undefined || memo.state !== 'ready') return;
         const holder = memo.identity;
         if (holder.instance === identity.instance && holder.machineId === identity.machineId) return;
@@ -112,9 +140,40 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
   let leftOwners: OwnerList = unfinished?.leftOwners ?? [];
   setHandler(stoppedUpdate, ({ nonce, owners = [] }) => {
     if (memo === undefined || memo.identity.nonce !== nonce) return;
-    transition({ state: 'stopped', identity: memo.identity, changedAtMs: Date.now() });
+    if (owners.length === 0) desk.emptied();
+    transition('stopped', memo.identity);
     leftOwners = owners;
     unwatchedOwners = [];
+    endPresence();
+  });
+  setHandler(
+    forgetUpdate,
+    ({ who }) => {
+      log.info('The worker is forgotten', { worker: memo?.identity.name, who });
+      forgotten = true;
+      endPresence();
+    },
+    {
+      validator: ({ withSessions }: ForgetOrder) => {
+        const refusal = memo === undefined ? undefined : keptBecause(memo, leftOwners, withSessions);
+        if (refusal !== undefined) throw ApplicationFailure.nonRetryable(refusal, 'FleetConflict');
+      },
+    },
+  );
+  desk.open();
+  void condition(historyIsLong).then(async () => {
+    // Its list of owners is carried over, since the presence activity of the next run has none before its first heartbeat.
+    if (memo?.state === 'ready') {
+      try {
+        carriedOwners = await desk.owners(memo.identity);
+      } catch (error) {
+        log.warn('The worker did not answer; its workflow continues as new when its presence ends', {
+          worker: memo.identity.name,
+          reason: String(error),
+        });
+        return;
+      }
+    }
     endPresence();
   });
 
@@ -145,22 +204,40 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
         await suspectWorker(current.identity, owners);
       }
       if (end.silent && !superseded) {
-        transition({
-          state: 'lost',
-          identity: current.identity,
-          changedAtMs: Date.now(),
-          ...(end.lastSnapshot === undefined ? {} : { lastSnapshot: end.lastSnapshot }),
-        });
+        transition('lost', current.identity, end.lastSnapshot);
       }
     }
-    if (workflowInfo().historyLength > CONTINUE_AFTER_EVENTS) {
+    if (forgotten) {
+      await condition(allHandlersFinished);
+      return;
+    }
+    if (historyIsLong()) {
+      await condition(allHandlersFinished);
       await continueAsNew<typeof atlasWorker>(memo, {
         ...(Number.isFinite(suspectedAtMs) ? { suspectedAtMs } : {}),
         leftOwners,
-        unwatchedOwners,
+        unwatchedOwners: carriedOwners ?? unwatchedOwners,
+        desk: desk.record(),
       });
     }
   }
+}
+
+function historyIsLong(): boolean {
+  const { historyLength, continueAsNewSuggested } = workflowInfo();
+  return historyLength > CONTINUE_AFTER_EVENTS || continueAsNewSuggested;
+}
+
+/** Why a worker can not be forgotten, as a sentence. */
+function keptBecause(
+  { state, identity, lastSnapshot }: WorkerMemo,
+  leftOwners: OwnerList,
+  withSessions: boolean,
+): string | undefined {
+  if (state === 'ready') return `The worker ${identity.name} is alive; only one that is lost or stopped is forgotten.`;
+  const held = state === 'stopped' ? leftOwners.length : (lastSnapshot?.sessions.length ?? 0);
+  if (held === 0 || withSessions) return undefined;
+  return `The worker ${identity.name} held ${held} session${held === 1 ? '' : 's'} when it was last heard of, which it resumes if it returns.`;
 }
 
 /** Tells every owner on the last list of the worker that it may be gone; each asks the worker itself. */

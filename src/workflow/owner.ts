@@ -32,6 +32,8 @@ export type LeaseEnd =
   | { readonly kind: 'not-taken'; readonly message: string; readonly cause: Error }
   /** The session reached its maximum duration, or was idle for too long. */
   | { readonly kind: 'expired'; readonly message: string; readonly cause: Error }
+  /** An operator ended the session together with its owner. */
+  | { readonly kind: 'released'; readonly message: string; readonly cause: Error }
   /** The worker gave the session up, or does not hold it, and says why. */
   | { readonly kind: 'given-up'; readonly message: string; readonly cause: Error | undefined }
   /** The worker will never grant this request, and neither would another. */
@@ -107,7 +109,7 @@ export interface OwnerInbox {
 
 /** Why a held session ended under its body. */
 export interface Loss {
-  readonly code: 'SessionLost' | 'SessionExpired';
+  readonly code: 'SessionLost' | 'SessionExpired' | 'SessionReleased';
   readonly failure: Error;
   /** Whether the worker may still hold the session and answers on its control queue. */
   readonly workerAnswers: boolean;
@@ -138,7 +140,7 @@ export async function ownSession<T>(
       if (outcome.kind === 'returned') return outcome.value;
       if (outcome.kind === 'threw') throw outcome.error;
       const { loss } = outcome;
-      if (loss.code === 'SessionExpired' || contract.onLost === 'fail') throw loss.failure;
+      if (loss.code !== 'SessionLost' || contract.onLost === 'fail') throw loss.failure;
       owner.checkReacquisitions(attempt, held.grant.worker, loss);
       runtime.log('warn', 'The session was lost; its body is run again on another worker', {
         session: owner.id,
@@ -210,7 +212,7 @@ class Owner {
     const loss = held.lost();
     if (loss === undefined) return { held, attempt: handle.attempt };
     await this.release(held);
-    if (loss.code === 'SessionExpired' || contract.onLost === 'fail') throw loss.failure;
+    if (loss.code !== 'SessionLost' || contract.onLost === 'fail') throw loss.failure;
     this.checkReacquisitions(handle.attempt, handle.grant.worker, loss);
     runtime.log('warn', 'The session of the run before could not be adopted; it is acquired again', {
       session: this.id,
@@ -388,7 +390,7 @@ class Acquisition implements OwnerInbox {
     if (this.grant !== undefined) return false;
     const ends = this.leases.map((lease) => lease.end());
     this.leases = this.leases.filter((lease) => lease.end() === undefined);
-    for (const end of ends) if (end?.kind === 'refused') throw end.cause;
+    for (const end of ends) if (end?.kind === 'refused' || end?.kind === 'released') throw end.cause;
     return ends.some((end) => end?.kind === 'silent');
   }
 
@@ -599,6 +601,7 @@ export class HeldSession {
 
   private loseByEnd(end: LeaseEnd): void {
     if (end.kind === 'expired') this.lose('SessionExpired', this.expiredFailure(end.message, end.cause), true);
+    else if (end.kind === 'released') this.lose('SessionReleased', this.releasedFailure(end.message, end.cause), false);
     else this.loseBy(end.message, end.cause);
   }
 
@@ -609,6 +612,15 @@ export class HeldSession {
       'SessionLost',
       this.runtime.failure('SessionLost', `The session ${grant.session} on ${grant.worker} was lost. ${reason}`, cause),
       false,
+    );
+  }
+
+  private releasedFailure(reason: string, cause: Error): Error {
+    const { grant } = this;
+    return this.runtime.failure(
+      'SessionReleased',
+      `The session ${grant.session} on ${grant.worker} was ended by an operator. ${reason}`,
+      cause,
     );
   }
 

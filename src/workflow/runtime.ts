@@ -205,6 +205,8 @@ function leaseEnd(error: unknown): LeaseEnd {
       return { kind: 'given-up', message: cause.message, cause: failure };
     case 'SessionExpired':
       return { kind: 'expired', message: cause.message, cause: failure };
+    case 'SessionReleased':
+      return { kind: 'released', message: cause.message, cause: failure };
     default:
       // What the server would retry surfaces only where it was told to try once.
       return cause.nonRetryable === true

@@ -43,7 +43,7 @@ export interface Session {
   /**
    * Activities that run on the worker that holds the session, one after the other or side by side.
    *
-   * They reject with `SessionLost` or `SessionExpired` when the session ends under them. Every other failure is theirs:
+   * They reject with `SessionLost`, `SessionExpired` or `SessionReleased` when the session ends under them. Every other failure is theirs:
    * it is retried in place by `retry` and never moves the session. The death of the executor and a fence count as
    * attempts there.
    */
@@ -67,7 +67,7 @@ let openSessions = 0;
  * taken for a lost worker.
  *
  * @throws `ApplicationFailure` with one of the types `AcquireTimeout`, `SessionLost` (with `onLost: 'fail'`),
- * `SessionReacquisitionsExhausted`, `SessionExpired`, `SessionNested`, `SessionOptionsInvalid`; and whatever the body
+ * `SessionReacquisitionsExhausted`, `SessionExpired`, `SessionReleased`, `SessionNested`, `SessionOptionsInvalid`; and whatever the body
  * throws.
  */
 export async function withSession<T>(options: SessionOptions, body: (session: Session) => Promise<T>): Promise<T> {
@@ -175,14 +175,13 @@ class PinnedCalls {
     const { held } = this;
     const refusal = refusalOf(error);
     if (refusal !== undefined) {
-      const code = refusal.type === 'SessionExpired' ? 'SessionExpired' : 'SessionLost';
-      const what = code === 'SessionExpired' ? 'has expired' : 'was lost';
+      const { code } = refusal;
       held.lose(
         code,
         sessionFailure(
           code,
-          `The session ${held.grant.session} on ${held.grant.worker} ${what}. ${refusal.message}`,
-          refusal,
+          `The session ${held.grant.session} on ${held.grant.worker} ${WHAT_HAPPENED[code]}. ${refusal.failure.message}`,
+          refusal.failure,
         ),
         true,
       );
@@ -198,10 +197,17 @@ class PinnedCalls {
 }
 
 /** The worker's own word that it does not hold the session, which is a loss although the lease has not ended yet. */
-function refusalOf(error: unknown): ApplicationFailure | undefined {
+function refusalOf(error: unknown): { code: Loss['code']; failure: ApplicationFailure } | undefined {
   if (!(error instanceof ActivityFailure)) return undefined;
   const { cause } = error;
-  return cause instanceof ApplicationFailure && (cause.type === 'SessionLost' || cause.type === 'SessionExpired')
-    ? cause
-    : undefined;
+  if (!(cause instanceof ApplicationFailure)) return undefined;
+  const code = LOSS_CODES.find((each) => each === cause.type);
+  return code === undefined ? undefined : { code, failure: cause };
 }
+
+const WHAT_HAPPENED = {
+  SessionLost: 'was lost',
+  SessionExpired: 'has expired',
+  SessionReleased: 'was ended by an operator',
+} as const satisfies Record<Loss['code'], string>;
+const LOSS_CODES = Object.keys(WHAT_HAPPENED) as Loss['code'][];

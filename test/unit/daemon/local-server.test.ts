@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AtlasError } from '../../../src/contract/errors.js';
+import { UNTOUCHED } from '../../../src/contract/fleet.js';
 import {
   KEPT_RESULT_LIMIT_BYTES,
   LOCAL_BODY_LIMIT_BYTES,
@@ -49,6 +50,10 @@ beforeEach(async () => {
     },
     endAttempt: async (id, result) => {
       asked.push(['end', id, result]);
+    },
+    order: async (order) => {
+      asked.push(['order', order]);
+      return { desired: UNTOUCHED, told: false };
     },
     status: () => ({ identity: { name: 'w' }, snapshot: { v: 1 } }) as never,
   };

@@ -23,6 +23,19 @@ function worker(name: string, over: Partial<WorkerRecord> = {}): WorkerRecord {
     heartbeatAgeMs: 1_200,
     executor: { state: 'ready', restarts: 0 },
     disk: { freeBytes: 2e11, totalBytes: 5e11 },
+    load1: 0.5,
+    presenceTtlMs: 6_000,
+    clockSkewMs: 0,
+    scheduling: {
+      scheduling: 'open',
+      revision: 0,
+      applied: true,
+      who: null,
+      why: null,
+      since: null,
+      drain: null,
+      notes: [],
+    },
     reason: null,
     ...over,
   };
@@ -33,6 +46,8 @@ const SESSION: SessionRecord = {
   key: 'a1b2c3d4e5f6.run-1',
   worker: 'worker-7',
   workerState: 'ready',
+  workerHeartbeatAgeMs: 1_200,
+  workerPresenceTtlMs: 6_000,
   state: 'held',
   workflowId: 'document-quarterly-report-of-the-whole-company-3f9k2a',
   runId: 'run-1',
@@ -42,6 +57,13 @@ const SESSION: SessionRecord = {
   step: { activity: 'extractPages', attempt: 2, startedAt: new Date(Date.now() - 65_000).toISOString() },
   heldForMs: 90_000,
   expiresInMs: 14_000_000,
+  idleForMs: null,
+  scratchBytes: 2e8,
+  lastStep: null,
+  ownerStatus: null,
+  leaked: null,
+  leaseTtlMs: 60_000,
+  recoveryWindowMs: 5_000,
 };
 
 function print<Row extends object>(
