@@ -3,7 +3,6 @@
  * restarts, crashes and the absence of either. What the commands print about it is tested with the commands.
  */
 import { existsSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { FleetClient, type WorkerRecord } from '../../src/fleet/client.js';
@@ -140,13 +139,14 @@ describe('a release by force', () => {
   const client = useClient();
 
   it.each([
-    ['redoes the session of an owner that says so', false],
-    ['fails the owner where it is told to', true],
-  ])('%s; slot and scratch are free when it returns', async (_, failOwner) => {
+    ['loses the session of its owner, which follows its onLost', false, 'SessionLost'],
+    ['fails the owner where it is told to, whatever its onLost', true, 'SessionReleased'],
+  ])('%s; slot and scratch are free when it returns', async (_, failOwner, type) => {
     const fleet = uniqueFleet();
     const orders = new FleetClient(client(), { fleet });
     const worker = await startWorker({ fleet, name: 'a', args: ['--max-sessions', '1'] });
-    const owner = await startWorkflow(client(), fleet, 'sequence', { holdMs: 2_000 });
+    const onLost = failOwner ? 'redo' : 'fail';
+    const owner = await startWorkflow(client(), fleet, 'sequence', { session: { onLost }, holdMs: 60_000 });
     const [session] = await eventually(async () => {
       const sessions = await orders.listSessions();
       return sessions[0]?.step?.activity === 'hold' ? sessions : undefined;
@@ -155,16 +155,26 @@ describe('a release by force', () => {
     expect(existsSync(scratch)).toBe(true);
     expect(await orders.release([session!], { ...OPS, failOwner })).toMatchObject([{ outcome: 'released' }]);
     expect(existsSync(scratch)).toBe(false);
-    if (failOwner) {
-      await expect(owner.result()).rejects.toMatchObject({
-        cause: {
-          type: 'SessionReleased',
-          message: expect.stringContaining('ops@bastion released it by force: disk swap') as string,
-        },
-      });
-      expect(await readdir(join(worker.stateDirectory, 'scratch'))).toEqual([]);
-    } else expect(await owner.result()).toMatchObject({ attempt: 2 });
+    await expect(owner.result()).rejects.toMatchObject({
+      cause: { type, message: expect.stringContaining('ops@bastion released it by force: disk swap') as string },
+    });
     expect(await orders.release([session!], { ...OPS, failOwner })).toMatchObject([{ outcome: 'not-held' }]);
+    expect(await runWorkflow(client(), fleet, 'sequence')).toMatchObject({ worker: 'a', attempt: 1 });
+  });
+
+  it('has an owner that redoes run its body again', async () => {
+    const fleet = uniqueFleet();
+    const orders = new FleetClient(client(), { fleet });
+    await startWorker({ fleet, name: 'a' });
+    const owner = await startWorkflow(client(), fleet, 'holder');
+    const [session] = await eventually(async () => {
+      const sessions = await orders.listSessions();
+      return sessions.length === 1 ? sessions : undefined;
+    });
+    expect(await orders.release([session!], OPS)).toMatchObject([{ outcome: 'released' }]);
+    await eventually(async () => (await orders.listSessions()).some(({ epoch }) => epoch > session!.epoch));
+    await owner.signal('finish');
+    expect(await owner.result()).toMatchObject({ attempt: 2 });
   });
 
   it('on a dead worker tells the owner, after the fence', async () => {

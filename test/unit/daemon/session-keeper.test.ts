@@ -589,6 +589,62 @@ describe('giving all sessions up', () => {
   });
 });
 
+describe('a release by force', () => {
+  const request = { keys: [KEY, 'unknown.run'], who: 'ops', why: 'stuck', failOwner: false };
+
+  it('waits for the attempts, frees slot and scratch, and tells the owner before it answers', async () => {
+    const worker = await holding();
+    await worker.keeper.acquire(leaseTask('t'));
+    await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    let answer: unknown;
+    const done = worker.keeper.forceRelease(request).then((outcomes) => (answer = outcomes));
+    await settle();
+    expect([answer, worker.executor.cancelled.map(({ code }) => code)]).toEqual([undefined, ['SessionLost']]);
+    await worker.keeper.endAttempt(pinnedAttempt('s').id);
+    await done;
+    expect(answer).toEqual({
+      outcomes: [
+        { key: KEY, outcome: 'released' },
+        { key: 'unknown.run', outcome: 'not-held' },
+      ],
+    });
+    expect(worker.table.sessions().map(({ key }) => key)).toEqual(['t.run']);
+    expect([...worker.scratch.directories.keys()]).toEqual(['t.run']);
+    expect(worker.temporal.callsOf('failLease')).toEqual([
+      ['token-s-1', 'SessionLost', 'ops released it by force: stuck.'],
+    ]);
+  });
+
+  it('of all sessions ends every one, with its owner where that is meant', async () => {
+    const worker = await holding();
+    await worker.keeper.acquire(leaseTask('t'));
+    await worker.keeper.forceRelease({ keys: null, who: 'ops', why: null, failOwner: true });
+    expect(worker.table.sessionCount).toBe(0);
+    expect(worker.temporal.callsOf('failLease').map(([, code]) => code)).toEqual([
+      'SessionReleased',
+      'SessionReleased',
+    ]);
+  });
+});
+
+describe('what is granted just now', () => {
+  it('is waited for by who has closed the gate', async () => {
+    const worker = new FakeWorker();
+    const answer = deferred<'delivered'>();
+    worker.temporal.answer('signalGrant', answer.promise);
+    void worker.keeper.acquire(leaseTask('s'));
+    await settle();
+    worker.gate.setCordoned(true);
+    let settled = false;
+    const done = worker.keeper.acquisitionsSettled().then(() => (settled = true));
+    await settle();
+    expect(settled).toBe(false);
+    answer.resolve('delivered');
+    await done;
+    expect(worker.table.session(KEY)?.state).toBe('held');
+  });
+});
+
 describe('an attempt', () => {
   it('gets the facts of its session and is in the ledger until it has ended', async () => {
     const worker = await holding({}, { capabilities: ['gpu'] });

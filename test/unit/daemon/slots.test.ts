@@ -107,6 +107,29 @@ describe('SlotGate', () => {
     await expect(gate.takeSlot([], AbortSignal.abort(new Error('before')), () => undefined)).rejects.toThrow('before');
   });
 
+  it('that is cordoned refuses who waits for a slot at once, and lets who polls wait', async () => {
+    const { gate, end, taking } = open({ cap: 1, reserve: {} });
+    const [, waiting] = [taking(), taking()];
+    let polled = false;
+    void gate
+      .supplier([])
+      .reserveSlot({} as never, new AbortController().signal)
+      .then(() => (polled = true));
+    gate.setCordoned(true);
+    end();
+    const late = taking();
+    await settle();
+    expect([waiting.outcome, late.outcome, polled]).toEqual([
+      'The worker is cordoned.',
+      'The worker is cordoned.',
+      false,
+    ]);
+    expect(gate.isClosed()).toBe(true);
+    gate.setCordoned(false);
+    await settle();
+    expect([polled, gate.isClosed()]).toEqual([true, false]);
+  });
+
   it('ignores an abort of who has its slot', async () => {
     const { held, taking } = open({ cap: 1, reserve: {} });
     const slot = taking();

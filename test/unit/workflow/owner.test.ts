@@ -584,6 +584,27 @@ describe('a lease that is silent', () => {
     expect(runtime.journal).toEqual(['confirm g1 11000', 'adopt 2', 'release g1']);
   });
 
+  it('that an operator ended together with its owner is not acquired again', async () => {
+    const { runtime, bodies, result } = await held();
+    await runtime.endLease({ kind: 'released', message: 'ops released it by force.', cause: new Error('released') });
+    expect(bodies).toHaveLength(1);
+    expect(result.outcome).toMatchObject({
+      code: 'SessionReleased',
+      message: 'The session s on w was ended by an operator. ops released it by force.',
+    });
+    // The worker has let go of it already: nothing is asked of it, and no fence is waited for.
+    expect(runtime.journal).toEqual(['cancel 1']);
+    expect([runtime.now(), runtime.waiterCount]).toEqual([0, 0]);
+  });
+
+  it('that an operator ended before its grant fails the acquisition', async () => {
+    const { runtime, bodies, result } = own();
+    await runtime.turn();
+    const cause = new Failure('SessionReleased', 'ops released it by force.');
+    await runtime.endLease({ kind: 'released', message: cause.message, cause });
+    expect([bodies.length, result.outcome]).toEqual([0, cause]);
+  });
+
   it('is watched again after its adoption', async () => {
     const { runtime } = await held();
     await runtime.endLease('silent');
