@@ -1,5 +1,5 @@
 /** The program `atlas`: its name, its commands, and its entry point. */
-import { COMMANDS, GROUPS } from './commands/index.js';
+import { COMMANDS, GROUPS, HIDDEN_COMMANDS } from './commands/index.js';
 import { runMain, type ContextOverrides } from './commands/main.js';
 import type { ProgramSpec } from './commands/spec.js';
 import type { ExitCode } from './contract/exit-codes.js';
@@ -12,6 +12,7 @@ export const ATLAS: ProgramSpec = {
     'Data goes to stdout and everything else to stderr. With -o json, stdout is one JSON document and an error is JSON on stderr; every document has a version.',
   ],
   commands: COMMANDS,
+  hiddenCommands: HIDDEN_COMMANDS,
   groups: GROUPS,
 };
 

@@ -3,9 +3,11 @@
  */
 import { ATLAS } from './atlas.js';
 import { ATLASD } from './atlasd.js';
-import { manPage, type ManPage } from './commands/man.js';
+import { programPages, type ManPage } from './commands/man.js';
+import { configPage } from './daemon/config-page.js';
 
 export const MAN_PAGES: readonly ManPage[] = [
-  manPage(ATLAS, { section: 1, seeAlso: ['atlasd(8)', 'temporal(1)'] }),
-  manPage(ATLASD, { section: 8, seeAlso: ['atlas(1)'] }),
+  ...programPages(ATLAS, { section: 1, seeAlso: ['atlasd(8)', 'atlas.toml(5)', 'temporal(1)'] }),
+  ...programPages(ATLASD, { section: 8, seeAlso: ['atlas(1)', 'atlas.toml(5)'] }),
+  configPage(),
 ];

@@ -72,6 +72,8 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   JobFailed: EXIT.jobFailed,
   OutputUnwritable: EXIT.failed,
   ServeFailed: EXIT.failed,
+  ConfirmationNeeded: EXIT.usage,
+  Declined: EXIT.failed,
 
   // The document job. A document that the command line refuses before the start exits like one that the worker refuses:
   // a script must not have to know which of the two looked first.

@@ -5,11 +5,19 @@
  * Owns parsing, help and usage errors. Must not load what a command needs to run: `spec.load()` is called only once the
  * command line was found valid, so that help stays fast.
  */
-import { Command, CommanderError, Option } from 'commander';
+import { Argument, Command, CommanderError, Option } from 'commander';
 import { AtlasError, ERRORS } from '../contract/errors.js';
 import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import { COMMON_EXIT_CODES, EXIT_MEANINGS } from './exit-codes.js';
-import type { CommandContext, CommandSpec, ExampleSpec, OptionSpec, ParsedCommand, ProgramSpec } from './spec.js';
+import type {
+  ArgumentSpec,
+  CommandContext,
+  CommandSpec,
+  ExampleSpec,
+  OptionSpec,
+  ParsedCommand,
+  ProgramSpec,
+} from './spec.js';
 import { didYouMean } from './support/did-you-mean.js';
 import { VERSION } from '../contract/version.js';
 
@@ -42,7 +50,8 @@ export async function runProgram(
   });
   try {
     const [first] = words;
-    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !commandNames(root).includes(first)) {
+    const known = [...commandNames(root), ...(program.hiddenCommands ?? []).map(({ path }) => path[0])];
+    if (isGrouped(program) && first !== undefined && !first.startsWith('-') && !known.includes(first)) {
       // Before commander sees it: with --help on the line it would show the general help as if all were well.
       throw unknownCommand(root, first);
     }
@@ -91,6 +100,11 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
     const command = spec.path.length === 0 ? root : addCommand(root, program, spec);
     configureCommand(command, spec, context, onCommand);
   }
+  for (const spec of program.hiddenCommands ?? []) {
+    const command = addCommand(root, program, spec);
+    HIDDEN.add(command);
+    configureCommand(command, spec, context, onCommand);
+  }
   if (isGrouped(program)) {
     root.helpCommand(false).usage('COMMAND [options]');
     root.addHelpText('after', () => `\n${programEpilogue(program, helpWidth(context.stdout))}`);
@@ -105,8 +119,14 @@ function isGrouped(program: ProgramSpec): boolean {
   return program.commands.every((spec) => spec.path.length > 0);
 }
 
+const HIDDEN = new WeakSet<Command>();
+
 function leafCommands(command: Command): Command[] {
-  return command.commands.flatMap((child) => (child.commands.length === 0 ? [child] : leafCommands(child)));
+  return visibleChildren(command).flatMap((child) => (child.commands.length === 0 ? [child] : leafCommands(child)));
+}
+
+function visibleChildren(command: Command): Command[] {
+  return command.commands.filter((child) => !HIDDEN.has(child));
 }
 
 /** Creates the command at `spec.path`, and the groups above it where they are missing. */
@@ -137,7 +157,7 @@ function configureCommand(command: Command, spec: CommandSpec, context: CommandC
   command.summary(spec.summary).description(spec.summary).helpCommand(false).allowExcessArguments(false);
   for (const argument of spec.arguments) {
     const name = argument.variadic === true ? `${argument.name}...` : argument.name;
-    command.argument(argument.required ? `<${name}>` : `[${name}]`, argument.description);
+    command.addArgument(commanderArgument(argument, argument.required ? `<${name}>` : `[${name}]`));
   }
   for (const option of spec.options) command.addOption(commanderOption(option));
   if (spec.usage !== undefined) {
@@ -152,6 +172,19 @@ function configureCommand(command: Command, spec: CommandSpec, context: CommandC
       given,
     });
   });
+}
+
+function commanderArgument(spec: ArgumentSpec, form: string): Argument {
+  const argument = new Argument(form, describeArgument(spec));
+  const { choices } = spec;
+  if (choices !== undefined) {
+    argument.argParser((word: string, previous: unknown) => {
+      if (!choices.includes(word)) throw notAChoice(spec.name, word, choices);
+      if (spec.variadic !== true) return word;
+      return Array.isArray(previous) ? [...(previous as unknown[]), word] : [word];
+    });
+  }
+  return argument;
 }
 
 function commanderOption(spec: OptionSpec): Option {
@@ -170,6 +203,11 @@ function commanderOption(spec: OptionSpec): Option {
   return option;
 }
 
+/** The description of an argument with its choices, as help and man page show it. */
+export function describeArgument({ description, choices }: ArgumentSpec): string {
+  return choices === undefined ? description : `${description} (one of ${choices.join(', ')})`;
+}
+
 /** The description of an option with its choices, default and variable, as help and man page show it. */
 export function describeOption(spec: OptionSpec): string {
   const facts: string[] = [];
@@ -181,12 +219,16 @@ export function describeOption(spec: OptionSpec): string {
   return facts.length === 0 ? spec.description : `${spec.description} (${facts.join('; ')})`;
 }
 
+function notAChoice(label: string, word: string, choices: readonly string[]): AtlasError {
+  return new AtlasError(
+    'Usage',
+    `${label}: "${word}" is not one of ${choices.join(', ')}.${didYouMean(word, choices)}`,
+  );
+}
+
 function parseValue(spec: OptionSpec, text: string, label: string): unknown {
   if (spec.choices !== undefined && !spec.choices.includes(text)) {
-    throw new AtlasError(
-      'Usage',
-      `${label}: "${text}" is not one of ${spec.choices.join(', ')}.${didYouMean(text, spec.choices)}`,
-    );
+    throw notAChoice(label, text, spec.choices);
   }
   if (spec.parse === undefined) return text;
   try {
@@ -309,7 +351,7 @@ function commandLine(command: Command): string {
 }
 
 function commandNames(command: Command): string[] {
-  return command.commands.map((child) => child.name());
+  return visibleChildren(command).map((child) => child.name());
 }
 
 function unknownCommand(parent: Command, word: string): AtlasError {

@@ -45,8 +45,9 @@ export function reportError(error: unknown, options: ReportOptions): ExitCode {
     return report.exitCode;
   }
   const style = styleFor(options.stderr, options.env);
-  // Who pressed Ctrl-C got what was asked for: that is no error, though the exit code says that it is not the whole.
-  const label = report.code === 'Interrupted' ? '' : `${style.bold(style.red('error:'))} `;
+  // Who pressed Ctrl-C or said no got what was asked for: no error, though the exit code says that it is not the whole.
+  const label =
+    report.code === 'Interrupted' || report.code === 'Declined' ? '' : `${style.bold(style.red('error:'))} `;
   options.stderr.write(`${label}${report.message}\n`);
   if (report.next !== '') options.stderr.write(`${style.bold(' next:')} ${report.next}\n`);
   if (debug) options.stderr.write(`${stackOf(error)}\n`);

@@ -20,7 +20,12 @@ export const run: CommandSpec = {
   ],
   arguments: [
     { name: 'job', description: 'the job: process-document', required: false },
-    { name: 'source', description: 'the document: a path, or an http(s):// or file:// URL', required: false },
+    {
+      name: 'source',
+      description: 'the document: a path, or an http(s):// or file:// URL',
+      required: false,
+      completes: 'file',
+    },
   ],
   options: [
     {
@@ -33,6 +38,7 @@ export const run: CommandSpec = {
       flags: '--output <dir>',
       description: 'the folder for the artifacts',
       defaultText: './atlas-artifacts/NAME-ID',
+      completes: 'file',
     },
     { flags: '--dev', description: 'run on a local server and worker that are started for this run and end with it' },
     { flags: '--attach <id>', description: 'follow a run that was started before, and fetch its artifacts' },

@@ -5,11 +5,19 @@
  */
 import type { ExitCode } from '../contract/exit-codes.js';
 
+/**
+ * What the shell offers for a value: the workers or sessions that the fleet has now, or files. Choices are offered in
+ * any case; without either there is nothing to offer.
+ */
+export type Completes = 'worker' | 'session' | 'file' | 'none';
+
 export interface ArgumentSpec {
   readonly name: string;
   readonly description: string;
   readonly required: boolean;
   readonly variadic?: boolean;
+  readonly choices?: readonly string[];
+  readonly completes?: Completes;
 }
 
 export interface OptionSpec {
@@ -24,6 +32,7 @@ export interface OptionSpec {
   readonly choices?: readonly string[];
   /** May be given more than once; the value is then an array. */
   readonly repeatable?: boolean;
+  readonly completes?: Completes;
   /** Turns the text into a value. Throws an Error whose message ends the sentence `--flag: ...`. */
   readonly parse?: (value: string) => unknown;
 }
@@ -89,6 +98,8 @@ export interface ProgramSpec {
   /** Paragraphs for the man page and the end of the help text of the program itself. */
   readonly description?: readonly string[];
   readonly commands: readonly CommandSpec[];
+  /** What only other programs call; in no help, man page or suggestion. */
+  readonly hiddenCommands?: readonly CommandSpec[];
   /** Summaries of the words that only group commands, such as `workers`. */
   readonly groups?: Readonly<Record<string, string>>;
 }

@@ -178,6 +178,14 @@ export const ERRORS = {
     'The file could not be served to the worker.',
     'Choose an interface that the worker can reach with --serve-address.',
   ),
+  ConfirmationNeeded: entry(
+    'The command asks before it goes on, and there is no terminal to ask on. Nothing was changed.',
+    'Add --yes to do it without being asked.',
+  ),
+  Declined: entry(
+    'The question of the command was answered with no. Nothing was changed.',
+    'Run it again and answer y.',
+  ),
 
   // The document job
   NotAPdf: entry('The file is not a PDF.', 'Give a PDF file.'),

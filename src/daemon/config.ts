@@ -13,9 +13,9 @@ import type { OptionSpec } from '../commands/spec.js';
 import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
 import { AtlasError } from '../contract/errors.js';
 import { PRESENCE_TTL_MS } from '../contract/fleet.js';
-import { capabilitySet, checkName, DEFAULT_FLEET, MAX_CAPABILITIES } from '../contract/names.js';
+import { capabilitySet, checkName, DEFAULT_FLEET, MAX_CAPABILITIES, MAX_NAME_LENGTH } from '../contract/names.js';
 import { nearestName } from '../contract/nearest.js';
-import { DOCUMENT_SETTINGS, readSettings } from '../jobs/document/settings.js';
+import { DOCUMENT_SETTINGS, readSettings, wholeNumberWithin } from '../jobs/document/settings.js';
 
 const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
@@ -32,6 +32,8 @@ interface Option<S extends z.ZodType = z.ZodType> {
   readonly schema: S;
   /** What is allowed, as the end of "it must be ...". */
   readonly allowed: string;
+  /** What it is in the configuration file. */
+  readonly type: string;
   readonly description: string;
   /** The name of the value in the help; none for a switch. */
   readonly value?: string;
@@ -77,15 +79,20 @@ const reserveSchema = z.union([
   }),
 ]);
 
-function text(definition: Omit<Option, 'schema' | 'allowed'> & { readonly allowed?: string }): Option<z.ZodString> {
-  return option({ allowed: 'a text that is not empty', ...definition, schema: z.string().min(1) });
+const LIST_TYPE = 'array of strings, or a string with commas';
+
+function text(
+  definition: Omit<Option, 'schema' | 'allowed' | 'type'> & { readonly allowed?: string },
+): Option<z.ZodString> {
+  return option({ allowed: 'a text that is not empty', type: 'string', ...definition, schema: z.string().min(1) });
 }
 
 function choice<const C extends readonly string[]>(
   choices: C,
   definition: Pick<Option, 'description' | 'value' | 'default'>,
 ): Option<z.ZodType<C[number]>> {
-  return option({ ...definition, choices, allowed: `one of ${choices.join(', ')}`, schema: z.enum(choices) });
+  const allowed = `one of ${choices.join(', ')}`;
+  return option({ ...definition, choices, allowed, type: 'string', schema: z.enum(choices) });
 }
 
 function count(
@@ -97,6 +104,7 @@ function count(
   return option({
     ...definition,
     allowed: `a whole number from ${min} to ${max}`,
+    type: 'integer',
     schema: schema.pipe(z.number().int().min(min).max(max)),
   });
 }
@@ -117,7 +125,7 @@ function duration(
     }
     return z.NEVER;
   });
-  return option({ ...definition, value: 'duration', allowed, schema });
+  return option({ ...definition, value: 'duration', allowed, type: 'string with a duration', schema });
 }
 
 /** The options by key. A key `max-sessions` is the flag `--max-sessions`, `ATLAS_MAX_SESSIONS` and `max_sessions`. */
@@ -125,17 +133,20 @@ const OPTIONS = {
   name: text({
     value: 'name',
     description: 'name of this worker in the fleet',
+    allowed: `a text of 1 to ${MAX_NAME_LENGTH} lower-case letters, digits, dots and hyphens, the first a letter or digit`,
     defaultText: "made from the host's name, once, and kept",
   }),
   fleet: text({
     value: 'name',
     description: 'fleet to join: all workers that share a queue prefix; without a hyphen',
+    allowed: `a text of 1 to ${MAX_NAME_LENGTH} lower-case letters, digits and dots, the first a letter or digit`,
     default: DEFAULT_FLEET,
   }),
   capabilities: option({
     value: 'list',
     description: `what this worker offers beyond the ordinary, such as gpu,ocr; at most ${MAX_CAPABILITIES}`,
     allowed: 'a list of names such as gpu,ocr',
+    type: LIST_TYPE,
     repeatable: true,
     default: '',
     schema: listSchema,
@@ -149,6 +160,7 @@ const OPTIONS = {
     value: 'capability=count',
     description: 'keep slots for sessions that ask for a capability, so that others can not take them all: gpu=2',
     allowed: 'CAPABILITY=COUNT for each capability once, such as gpu=2',
+    type: 'inline table of integers, or array of strings',
     repeatable: true,
     default: '',
     schema: reserveSchema,
@@ -184,6 +196,7 @@ const OPTIONS = {
   ephemeral: option({
     description: 'force-release the sessions that remain when it stops, since the state directory will be gone',
     allowed: 'true or false',
+    type: 'boolean',
     default: 'false',
     schema: switchSchema,
   }),
@@ -239,19 +252,27 @@ function documentOption(setting: (typeof DOCUMENT_SETTINGS)[number]): Option {
   const description = setting.description.charAt(0).toLowerCase() + setting.description.slice(1).replace(/\.$/, '');
   const base = { description, env, value: kind === 'string' ? 'value' : kind, default: setting.default };
   if (choices !== undefined) {
-    return option({ ...base, choices, allowed: `one of ${choices.join(', ')}`, schema: z.enum(choices) });
+    const allowed = `one of ${choices.join(', ')}`;
+    return option({ ...base, choices, allowed, type: 'string', schema: z.enum(choices) });
   }
   switch (kind) {
     case 'list':
-      return option({ ...base, repeatable: true, allowed: 'a list', schema: listSchema.transform((l) => l.join(',')) });
+      return option({
+        ...base,
+        repeatable: true,
+        allowed: 'a list',
+        type: LIST_TYPE,
+        schema: listSchema.transform((l) => l.join(',')),
+      });
     case 'number':
       return option({
         ...base,
-        allowed: 'a number',
+        allowed: setting.bounds === undefined ? 'a number' : wholeNumberWithin(setting.bounds),
+        type: 'integer',
         schema: z.union([z.number().nonnegative(), z.string().regex(/^\d+(\.\d+)?$/)]).transform(String),
       });
     case 'string':
-      return option({ ...base, allowed: 'a text', schema: z.string() });
+      return option({ ...base, allowed: 'a text', type: 'string', schema: z.string() });
   }
 }
 
@@ -308,6 +329,36 @@ export function configOptionSpecs(): OptionSpec[] {
       ...(repeatable === undefined ? {} : { repeatable }),
     };
   });
+}
+
+/** An option as it is written in the configuration file. */
+export interface ConfigFileKey {
+  /** The table that has the key; undefined for the top of the file. */
+  readonly table: string | undefined;
+  readonly key: string;
+  readonly type: string;
+  readonly description: string;
+  /** What is allowed, as the end of "it must be ...". */
+  readonly allowed: string;
+  /** undefined: nothing. */
+  readonly defaultText: string | undefined;
+  readonly flag: string;
+  readonly env: string;
+}
+
+/** The keys of the configuration file, for its manual page: those at the top first. */
+export function configFileKeys(): ConfigFileKey[] {
+  return Object.entries(ALL_OPTIONS)
+    .filter(([, definition]) => definition.notInFile !== true)
+    .map(([name, definition]) => {
+      const [key = '', table] = tomlKeyOf(name).split('.').reverse();
+      const { type, description, allowed } = definition;
+      const defaultText = definition.defaultText ?? definition.default;
+      return {
+        ...{ table, key, type, description, allowed, flag: flagOf(name), env: envOf(name) },
+        defaultText: defaultText === '' ? undefined : defaultText,
+      };
+    });
 }
 
 /**

@@ -120,7 +120,7 @@ export class DesiredKeeper {
     if (desired.scheduling === before) return;
     const note = firstNote(desired) ?? desired.notes.at(-1);
     this.ports.log.info(
-      { event: desired.scheduling === 'open' ? 'uncordon' : desired.scheduling, who: note?.who, why: note?.why },
+      { event: 'scheduling', scheduling: desired.scheduling, who: note?.who, why: note?.why },
       desired.scheduling === 'open' ? 'The worker takes sessions again' : `The worker is ${desired.scheduling}`,
     );
   }

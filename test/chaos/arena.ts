@@ -7,17 +7,21 @@ import { join } from 'node:path';
 import { type Client, WorkflowNotFoundError, type WorkflowHandle } from '@temporalio/client';
 import { type Atlasd, type AtlasdOptions, temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
-import { sessionsOf, spawnWorker } from '../support/fixtures.js';
+import { FleetClient } from '../../src/fleet/client.js';
+import { eventually, sessionsOf, spawnWorker } from '../support/fixtures.js';
 import { historyOf } from '../support/history.js';
 import { HostFaults } from '../support/host-faults.js';
 import { startProxy, type Proxy } from '../support/proxy.js';
 import { connectTestClient, startPrivateServer } from '../support/server.js';
-import type { Plan, PlannedFault, WorkerFault, WorkflowFault } from './plan.js';
+import type { Deploy, Plan, PlannedFault, WorkerFault, WorkflowFault } from './plan.js';
 import { type Random, random } from './random.js';
 
 /** How long an atlasd may take to be up again; generous, since the machine of a test run may be busy. */
 const RESTART_MS = 60_000;
 const CALL_PATIENCE_MS = 60_000;
+/** Sessions of the load take some seconds; what drains for longer than this hangs. */
+const DRAIN_WITHIN_MS = 120_000;
+const OPERATOR = { who: 'chaos@test', why: 'deploy' } as const;
 /** How many workflows wait for a slot beside those that can have one. */
 const WAITING = 1;
 
@@ -100,8 +104,18 @@ export interface ArenaOptions {
   readonly program?: string;
 }
 
+/** A time in which a worker must take no session: from the answer to the order to the order that opens it. */
+export interface Cordon {
+  readonly worker: string;
+  readonly fromMs: number;
+  toMs: number;
+}
+
 export class Arena {
   readonly workflows: StartedWorkflow[] = [];
+  readonly cordons: Cordon[] = [];
+  /** When a supervisor was killed in the middle of a deploy, until it was up again. */
+  readonly kills: { readonly worker: string; readonly fromMs: number; readonly toMs: number }[] = [];
 
   private constructor(
     readonly options: ArenaOptions,
@@ -263,7 +277,8 @@ export async function runPlan(arena: Arena, server: PrivateServer, plan: Plan): 
   /** A fault that takes longer than planned, such as a slow restart, ends before the next on the same target. */
   const lastOf = new Map<number, Promise<void>>();
   const faults = plan.faults.map(async (fault) => {
-    const target = 'worker' in fault ? fault.worker : -1;
+    // One worker is deployed after the other.
+    const target = fault.kind === 'deploy' ? -2 : 'worker' in fault ? fault.worker : -1;
     const before = lastOf.get(target);
     let ended = (): void => undefined;
     lastOf.set(target, new Promise((resolve) => (ended = resolve)));
@@ -273,8 +288,10 @@ export async function runPlan(arena: Arena, server: PrivateServer, plan: Plan): 
     const met = await inflict(arena, server, fault, dice).finally(ended);
     done.push({ fault, beganAtMs: fromMs, endedAtMs: Date.now(), met });
   });
-  const load = keepLoaded(arena, plan, () => performance.now() < beganAtMs + plan.lastsMs);
-  await Promise.all([load, ...faults]);
+  let allDone = false;
+  const goesOn = (): boolean => performance.now() < beganAtMs + plan.lastsMs || (plan.kind === 'deploy' && !allDone);
+  const load = keepLoaded(arena, plan, goesOn);
+  await Promise.all([load, Promise.all(faults).finally(() => (allDone = true))]);
   return done.sort((one, other) => one.beganAtMs - other.beganAtMs);
 }
 
@@ -289,12 +306,46 @@ async function inflict(
     await server.stop();
     await pause(fault.forMs);
     await server.startAgain();
+  } else if (fault.kind === 'deploy') {
+    return await deploy(arena, fault, fault.forMs);
   } else if ('worker' in fault) {
     return await inflictOnWorker(arena, arena.workers[fault.worker]!, fault.kind, fault.forMs, dice);
   } else {
     return await inflictOnWorkflow(arena, fault.kind, dice);
   }
   return undefined;
+}
+
+/** Resolves to how many sessions it waited for. */
+async function deploy(arena: Arena, { worker: index, interrupted }: Deploy, forMs: number): Promise<number> {
+  const worker = arena.workers[index]!;
+  const { name } = worker;
+  const fleet = new FleetClient(arena.client, { fleet: arena.fleet });
+  const held = async (): Promise<number> =>
+    (await fleet.listSessions()).filter((session) => session.worker === name).length;
+  await eventually(async () => (await held()) > 0, { what: `a session on ${name}`, timeoutMs: DRAIN_WITHIN_MS });
+  const { delivery } = await fleet.drain(name, OPERATOR);
+  if (delivery !== 'applied') throw new Error(`The drain of ${name} was ${delivery}.`);
+  const cordon: Cordon = { worker: name, fromMs: Date.now(), toMs: Number.POSITIVE_INFINITY };
+  arena.cordons.push(cordon);
+  const waitedFor = await held();
+  if (interrupted) {
+    const fromMs = Date.now();
+    await worker.atlasd.kill();
+    await arena.restart(worker);
+    arena.kills.push({ worker: name, fromMs, toMs: Date.now() });
+  }
+  const isDrained = async (): Promise<boolean> =>
+    (await fleet.listWorkers()).some((each) => each.name === name && each.state === 'drained');
+  await eventually(isDrained, { what: `the end of the drain of ${name}`, timeoutMs: DRAIN_WITHIN_MS });
+  await worker.atlasd.stop();
+  await pause(forMs);
+  await arena.restart(worker);
+  // It stays drained over the restart.
+  await eventually(isDrained, { what: `${name}, drained after its restart`, timeoutMs: DRAIN_WITHIN_MS });
+  cordon.toMs = Date.now();
+  await fleet.uncordon(name, OPERATOR);
+  return waitedFor;
 }
 
 async function inflictOnWorker(

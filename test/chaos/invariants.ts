@@ -6,7 +6,8 @@
  * 3. No pinned activity has an effect after its session was released or given up.
  * 4. When all owners have closed, all slots are free and all scratch directories gone within the bound (`chaos.test.ts`).
  * 5. No workflow hangs: each completes, or fails with an error of the catalogue.
- * 6. A short restart of atlasd and an outage of the server redo no finished step.
+ * 6. A short restart of atlasd, an outage of the server, and a deploy of every worker in turn redo no finished step.
+ * 7. No session begins on a worker after a cordon was acknowledged.
  *
  * All processes of a run are on one machine, so that the server's timestamps and those of effects are by one clock. A
  * tolerance covers that the server notes an event a moment after it happened.
@@ -28,7 +29,7 @@ const AFTER_FREEZE_MS = 1_500;
 const AROUND_KILL_MS = 1_000;
 
 export interface Violation {
-  readonly invariant: 1 | 2 | 3 | 4 | 5 | 6;
+  readonly invariant: 1 | 2 | 3 | 4 | 5 | 6 | 7;
   readonly message: string;
   /** Whose timeline tells more. */
   readonly workflowId?: string;
@@ -180,6 +181,13 @@ export async function judge(
     }
   }
   checkCaps(arena, acquisitions, broken);
+  for (const { worker, fromMs, toMs } of arena.cordons) {
+    const late = acquisitions.filter(
+      (each) => each.worker === worker && each.grantedAtMs > fromMs + TOLERANCE_MS && each.grantedAtMs < toMs,
+    );
+    for (const { workflowId, session, grantedAtMs } of late)
+      broken(7, `${workflowId}: ${session} was granted by ${worker} ${(grantedAtMs - fromMs).toFixed(0)} ms after it had acknowledged a cordon`); // prettier-ignore
+  }
   if (keepsSteps) checkSteps(arena, effects, faults, broken);
 
   const bySession = new Map<string, Acquisition[]>();
@@ -204,18 +212,22 @@ function checkSteps(
   faults: readonly DoneFault[],
   broken: (invariant: 6, message: string) => void,
 ): void {
-  const kills = faults.filter(({ fault }) => fault.kind.startsWith('kill-'));
+  const kills = [
+    ...arena.kills,
+    ...faults.flatMap(({ fault, beganAtMs, endedAtMs }) =>
+      fault.kind.startsWith('kill-') && 'worker' in fault
+        ? [{ worker: `w${fault.worker}`, fromMs: beganAtMs, toMs: endedAtMs }]
+        : [],
+    ),
+  ];
   for (const end of effects.filter(({ what }) => what === 'end')) {
     const again = effects.find(
       ({ what, runId, label, atMs }) =>
         what === 'begin' && runId === end.runId && label === end.label && atMs > end.atMs,
     );
     const killed = kills.some(
-      ({ fault, beganAtMs, endedAtMs }) =>
-        'worker' in fault &&
-        end.worker === `w${fault.worker}` &&
-        end.atMs > beganAtMs - AROUND_KILL_MS &&
-        end.atMs < endedAtMs + AROUND_KILL_MS,
+      ({ worker, fromMs, toMs }) =>
+        end.worker === worker && end.atMs > fromMs - AROUND_KILL_MS && end.atMs < toMs + AROUND_KILL_MS,
     );
     if (again === undefined || killed) continue;
     const workflow = arena.workflows.find(({ roots }) => roots.includes(end.runId));

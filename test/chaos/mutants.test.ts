@@ -7,6 +7,7 @@ import { realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { FleetClient } from '../../src/fleet/client.js';
 import { spawnWorker, eventually } from '../support/fixtures.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { temporalAddress, useClient } from '../support/server.js';
@@ -59,6 +60,11 @@ const NO_WAIT: Mutant = {
   file: 'daemon/session-keeper.js',
   replace: 'while (!(await this.attemptsEnd(key, RELEASE_KILL_AFTER_MS))) {',
   by: 'while (false) {',
+};
+const NO_GATE: Mutant = {
+  file: 'daemon/slots.js',
+  replace: 'this.cordoned = cordoned;',
+  by: '',
 };
 
 describe('the chaos suite', () => {
@@ -173,10 +179,28 @@ describe('the chaos suite', () => {
     return await verdict(arena);
   }
 
+  /** Workflows ask for sessions of the only worker, which is cordoned; they get them when it is uncordoned. */
+  async function cordoned(mutant?: Mutant): Promise<Violation['invariant'][]> {
+    const arena = await arenaOf([2], mutant);
+    const { name } = arena.workers[0]!;
+    const fleet = new FleetClient(client(), { fleet: arena.fleet });
+    const order = { who: 'ops@test', why: null };
+    expect(await fleet.cordon(name, order)).toMatchObject({ delivery: 'applied' });
+    const cordon = { worker: name, fromMs: Date.now(), toMs: Number.POSITIVE_INFINITY };
+    arena.cordons.push(cordon);
+    for (let count = 0; count < 3; count += 1)
+      await arena.start('writer', { session: SESSION, log: arena.log, ms: 100 });
+    await pause(3_000);
+    cordon.toMs = Date.now();
+    await fleet.uncordon(name, order);
+    return await verdict(arena);
+  }
+
   const cases = [
     { rule: 'the fence', mutant: NO_FENCE, schedule: cutLink, breaks: 3 },
     { rule: 'the lock of the state directory', mutant: NO_LOCK, schedule: secondDaemon, breaks: 6 },
     { rule: 'the check before an attempt', mutant: NO_CHECK, schedule: lateTask, breaks: 3 },
+    { rule: 'the gate of a cordoned worker', mutant: NO_GATE, schedule: cordoned, breaks: 7 },
     { rule: 'the wait for the last activity', mutant: NO_WAIT, schedule: stubborn, breaks: 3 },
   ] as const;
 

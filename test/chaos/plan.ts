@@ -11,9 +11,20 @@ const ON_WORKFLOWS = ['terminate', 'cancel', 'reset'] as const;
 export type WorkerFault = (typeof ON_WORKERS)[number];
 export type WorkflowFault = (typeof ON_WORKFLOWS)[number];
 
+/**
+ * A deploy of a worker: it is drained, stopped once it is drained, started again and uncordoned, while the others have
+ * the load. `interrupted`: its supervisor is killed with -9 in the middle of the drain.
+ */
+export interface Deploy {
+  readonly kind: 'deploy';
+  readonly worker: number;
+  readonly interrupted: boolean;
+}
+
 /** All but those of workflows last for `forMs`, and what was killed or stopped is started again then. */
 export type Fault =
   | { readonly kind: WorkerFault; readonly worker: number }
+  | Deploy
   | { readonly kind: 'stop-server' }
   | { readonly kind: WorkflowFault };
 
@@ -23,9 +34,10 @@ export interface Plan {
   readonly seed: number;
   /**
    * `wild`: every kind of fault once. `gentle`: only restarts shorter than presence TTL + recovery window, slow links, and
-   * outages of the server of any length, which must redo nothing.
+   * outages of the server of any length, which must redo nothing. `deploy`: every worker is deployed in turn under a constant
+   * load, which must redo nothing either.
    */
-  readonly kind: 'wild' | 'gentle';
+  readonly kind: 'wild' | 'gentle' | 'deploy';
   readonly caps: readonly number[];
   readonly presenceTtlMs: number;
   readonly leaseTtlMs: number;
@@ -35,9 +47,10 @@ export interface Plan {
   readonly lastsMs: number;
 }
 
-/** Odd seeds are wild, even ones gentle. */
+/** Odd seeds are wild, even ones gentle, but those that ten divides deploy. */
 export function planOf(seed: number): Plan {
   const dice = random(seed);
+  if (seed % 10 === 0) return deployPlan(seed, dice);
   return seed % 2 === 1 ? wildPlan(seed, dice) : gentlePlan(seed, dice);
 }
 
@@ -105,6 +118,31 @@ function gentlePlan(seed: number, dice: Random): Plan {
   return { seed, kind: 'gentle', caps, presenceTtlMs, leaseTtlMs, recoveryWindowMs, faults, lastsMs: endOf(faults) };
 }
 
+function deployPlan(seed: number, dice: Random): Plan {
+  const caps = Array.from({ length: 3 }, () => dice.whole(1, 2));
+  // Over what a restart takes on a busy machine: one in the middle of a drain must redo nothing.
+  const presenceTtlMs = 20_000;
+  const interrupted = dice.whole(0, caps.length - 1);
+  const faults: PlannedFault[] = caps.map((_, worker) => ({
+    kind: 'deploy',
+    worker,
+    interrupted: worker === interrupted,
+    atMs: 2_000,
+    // How long it stays away.
+    forMs: dice.whole(0, 1_500),
+  }));
+  return {
+    seed,
+    kind: 'deploy',
+    caps,
+    presenceTtlMs,
+    leaseTtlMs: 60_000,
+    recoveryWindowMs: 20_000,
+    faults,
+    lastsMs: 5_000,
+  };
+}
+
 function endOf(faults: readonly PlannedFault[]): number {
   return Math.max(...faults.map((fault) => fault.atMs + fault.forMs)) + 2_000;
 }
@@ -119,7 +157,7 @@ function shuffled<T>(dice: Random, items: readonly T[]): T[] {
 }
 
 export function describeFault(fault: PlannedFault): string {
-  const where = 'worker' in fault ? ` w${fault.worker}` : '';
+  const where = 'worker' in fault ? ` w${fault.worker}${'interrupted' in fault && fault.interrupted ? ', killed while it drains' : ''}` : ''; // prettier-ignore
   const time = fault.forMs === 0 ? '' : ` for ${(fault.forMs / 1_000).toFixed(1)} s`;
   return `${(fault.atMs / 1_000).toFixed(1)} s ${fault.kind}${where}${time}`;
 }

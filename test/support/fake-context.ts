@@ -12,9 +12,11 @@ export interface FakeTerminal {
   readonly isTTY?: boolean;
   readonly env?: NodeJS.ProcessEnv;
   readonly signal?: AbortSignal;
+  /** Default: that of the process. */
+  readonly stdin?: NodeJS.ReadStream;
 }
 
-export function fakeContext({ columns, isTTY, env = {}, signal }: FakeTerminal = {}): FakeContext {
+export function fakeContext({ columns, isTTY, env = {}, signal, stdin }: FakeTerminal = {}): FakeContext {
   const stdout = recorder(columns, isTTY);
   const stderr = recorder(columns, isTTY);
   return {
@@ -22,7 +24,7 @@ export function fakeContext({ columns, isTTY, env = {}, signal }: FakeTerminal =
     cwd: '/nowhere',
     stdout: stdout.stream,
     stderr: stderr.stream,
-    stdin: process.stdin,
+    stdin: stdin ?? process.stdin,
     signal: signal ?? new AbortController().signal,
     out: stdout.text,
     err: stderr.text,

@@ -17,7 +17,19 @@ export interface DocumentSetting {
   readonly kind: 'list' | 'number' | 'string';
   readonly default: string;
   readonly choices?: readonly string[];
+  /** Within which a number makes sense; outside them the setting is refused. */
+  readonly bounds?: NumberBounds;
   readonly description: string;
+}
+
+interface NumberBounds {
+  readonly min: number;
+  readonly max: number;
+}
+
+/** The end of "it must be ...". */
+export function wholeNumberWithin({ min, max }: NumberBounds): string {
+  return `a whole number from ${min} to ${max}`;
 }
 
 /**
@@ -57,6 +69,7 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     env: 'ATLAS_DOCUMENT_MAX_BYTES',
     kind: 'number',
     default: String(PDFIUM_MAX_BYTES),
+    bounds: { min: 1, max: PDFIUM_MAX_BYTES },
     description: 'The largest document that is taken, in bytes.',
   },
   {
@@ -64,6 +77,7 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     env: 'ATLAS_DOCUMENT_MAX_PAGES',
     kind: 'number',
     default: '5000',
+    bounds: { min: 1, max: 100_000 },
     description: 'The most pages that a document may have.',
   },
   {
@@ -79,6 +93,8 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     env: 'ATLAS_DOCUMENT_OCR_DPI',
     kind: 'number',
     default: '200',
+    // Below 70 dpi tesseract refuses to guess; above 600 a page costs more than it gains.
+    bounds: { min: 70, max: 600 },
     description: 'The resolution at which pages are rendered for OCR, in dots per inch.',
   },
 ];
@@ -92,14 +108,6 @@ export interface DocumentSettings {
   readonly ocrEngine: OcrEngine;
   readonly ocrDpi: number;
 }
-
-/** Bounds within which a number makes sense; outside them the setting is refused. */
-const NUMBER_BOUNDS: Readonly<Record<string, { readonly min: number; readonly max: number }>> = {
-  'document.max_bytes': { min: 1, max: PDFIUM_MAX_BYTES },
-  'document.max_pages': { min: 1, max: 100_000 },
-  // Below 70 dpi tesseract refuses to guess; above 600 a page costs more than it gains.
-  'document.ocr_dpi': { min: 70, max: 600 },
-};
 
 /**
  * Reads the settings from environment variables; one that is not set or empty has its default.
@@ -120,10 +128,11 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
       .filter((entry) => entry !== '');
   const number = (key: string): number => {
     const { setting, value } = raw(key);
-    const bounds = NUMBER_BOUNDS[key];
+    const { bounds } = setting;
+    if (bounds === undefined) throw new Error(`The setting ${key} has no bounds.`);
     const parsed = Number(value);
-    if (!Number.isInteger(parsed) || (bounds !== undefined && (parsed < bounds.min || parsed > bounds.max))) {
-      throw invalid(setting, value, `a whole number from ${bounds?.min ?? 0} to ${bounds?.max ?? 'any'}`);
+    if (!Number.isInteger(parsed) || parsed < bounds.min || parsed > bounds.max) {
+      throw invalid(setting, value, wholeNumberWithin(bounds));
     }
     return parsed;
   };

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { configOptionSpecs, loadConfig, type Config, type ConfigInputs } from '../../../src/daemon/config.js';
+import {
+  configFileKeys,
+  configOptionSpecs,
+  loadConfig,
+  type Config,
+  type ConfigInputs,
+} from '../../../src/daemon/config.js';
+import { EXAMPLE_CONFIG } from '../../../src/daemon/config-page.js';
 import { atlasdSpec } from '../../../src/daemon/spec.js';
 
 const FILE = '/home/a/.config/atlas/atlasd.toml';
@@ -37,6 +44,32 @@ function failure(given: Given): { readonly code: unknown; readonly message: stri
   }
   throw new Error('The configuration was accepted.');
 }
+
+describe('the example of the manual page', () => {
+  it('is a configuration that atlasd takes', () => {
+    expect(load({ toml: EXAMPLE_CONFIG })).toMatchObject({
+      name: 'worker-7',
+      stateDirectory: '/var/lib/atlas',
+      reserve: { gpu: 2 },
+      graceMs: 120_000,
+      documentEnv: { ATLAS_DOCUMENT_ALLOW_FILES: '/srv/documents', ATLAS_DOCUMENT_MAX_PAGES: '2000' },
+    });
+  });
+});
+
+describe('configFileKeys', () => {
+  it('has every option but --config, with its table', () => {
+    const flags = configOptionSpecs().map(({ flags: given }) => given.split(' ')[0]);
+    expect(configFileKeys().map(({ flag }) => flag)).toEqual(flags.filter((flag) => flag !== '--config'));
+    expect(configFileKeys().find(({ flag }) => flag === '--document-max-pages')).toMatchObject({
+      table: 'document',
+      key: 'max_pages',
+      type: 'integer',
+      allowed: 'a whole number from 1 to 100000',
+      defaultText: '5000',
+    });
+  });
+});
 
 describe('loadConfig', () => {
   it('has a default for everything', () => {
@@ -224,9 +257,13 @@ describe('loadConfig', () => {
     [
       'a number for a text',
       { toml: 'name = 7' },
-      `${FILE}: name: 7 is not valid; the value must be a text that is not empty.`,
+      `${FILE}: name: 7 is not valid; the value must be a text of 1 to 63 lower-case letters, digits, dots and hyphens, the first a letter or digit.`,
     ],
-    ['an empty name', { flags: { name: '' } }, '--name: "" is not valid; the value must be a text that is not empty.'],
+    [
+      'an empty name',
+      { flags: { name: '' } },
+      '--name: "" is not valid; the value must be a text of 1 to 63 lower-case letters, digits, dots and hyphens, the first a letter or digit.',
+    ],
     [
       'a duration without a unit',
       { flags: { grace: '30' } },
