@@ -58,6 +58,8 @@ function readArguments() {
         only: { type: 'string' },
         peer: { type: 'string' },
         'peer-dir': { type: 'string' },
+        workers: { type: 'string' },
+        sessions: { type: 'string' },
       },
     });
   } catch (error) {

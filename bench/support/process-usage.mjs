@@ -54,6 +54,16 @@ export function memoryOf(pid) {
   }
 }
 
+/** The most that a process has had resident until now, or null when it has ended or the system does not tell. */
+export function peakRssMb(pid) {
+  try {
+    const peak = field(readFileSync(`/proc/${pid}/status`, 'utf8'), 'VmHWM');
+    return Number.isNaN(peak) ? null : peak;
+  } catch {
+    return null;
+  }
+}
+
 function field(text, name) {
   const kib = Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(text)?.[1]);
   return (kib * BYTES_PER_KIB) / KB_PER_MB / 1_000;

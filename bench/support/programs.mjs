@@ -61,7 +61,7 @@ class Program {
   }
 
   /** The first line, past or future, for which `find` returns something; resolves to that. */
-  async until(find, what) {
+  async until(find, what, limitMs = READY_TIMEOUT_MS) {
     for (const text of this.lines) {
       const found = find(text);
       if (found !== undefined) return found;
@@ -78,8 +78,8 @@ class Program {
           this.#waiting.add(check);
         }),
         this.exited.then((code) => this.#fail(`${what} before it ended with code ${code}`)),
-        sleep(READY_TIMEOUT_MS, undefined, { signal: abort.signal }).then(
-          () => this.#fail(`${what} within ${READY_TIMEOUT_MS / 1_000} s`),
+        sleep(limitMs, undefined, { signal: abort.signal }).then(
+          () => this.#fail(`${what} within ${limitMs / 1_000} s`),
           () => new Promise(() => undefined),
         ),
       ]);
@@ -112,10 +112,21 @@ export class Programs {
     this.#address = address;
   }
 
-  /** @param {Record<string, string>} env what the program needs beside the address of the server */
-  start(command, args, env = {}) {
+  /** Of the Temporal server. */
+  get address() {
+    return this.#address;
+  }
+
+  /**
+   * @param {Record<string, string>} env what the program needs beside the address of the server
+   * @param {'ignore' | 'pipe'} stdin a pipe for a program that takes orders there, or ends when it is closed
+   */
+  start(command, args, env = {}, stdin = 'ignore') {
     if (this.#stopped) throw new ScriptError('The measurement was interrupted.');
-    const program = new Program(command, args, { env: { ...environmentFor(this.#address), ...env } });
+    const program = new Program(command, args, {
+      stdio: [stdin, 'pipe', 'pipe'],
+      env: { ...environmentFor(this.#address), ...env },
+    });
     this.#running.add(program);
     program.exited.finally(() => this.#running.delete(program)).catch(() => undefined);
     return program;

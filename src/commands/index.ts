@@ -2,12 +2,24 @@
 import { complete } from './complete.js';
 import { completion } from './completion.js';
 import { dev } from './dev.js';
+import { poolsLs } from './pools-ls.js';
 import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
+import { sessionsShow } from './sessions-show.js';
 import type { CommandSpec } from './spec.js';
 import { workersLs } from './workers-ls.js';
+import { workersShow } from './workers-show.js';
 
-export const COMMANDS: readonly CommandSpec[] = [run, workersLs, sessionsLs, dev, completion];
+export const COMMANDS: readonly CommandSpec[] = [
+  run,
+  workersLs,
+  workersShow,
+  sessionsLs,
+  sessionsShow,
+  poolsLs,
+  dev,
+  completion,
+];
 
 /** What only other programs call; in no help, man page or suggestion. */
 export const HIDDEN_COMMANDS: readonly CommandSpec[] = [complete];
@@ -16,4 +28,5 @@ export const HIDDEN_COMMANDS: readonly CommandSpec[] = [complete];
 export const GROUPS: Readonly<Record<string, string>> = {
   workers: 'the workers of a fleet',
   sessions: 'the sessions that workers hold',
+  pools: 'the capability sets that workers serve',
 };

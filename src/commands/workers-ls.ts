@@ -1,36 +1,48 @@
 /** `atlas workers ls`: the workers of a fleet and whether they can take sessions. */
 import { EXIT } from '../contract/exit-codes.js';
-import type { WorkerRecord } from '../fleet/client.js';
-import type { RecordView } from '../terminal/records.js';
 import type { CommandSpec } from './spec.js';
 import { CONNECTION_OPTIONS } from './support/connection.js';
-import { RECORD_FORMAT_OPTION } from './support/formats.js';
+import { LIST_OPTIONS, listHelp } from './support/list-view.js';
+import { WORKER_VIEW } from './support/worker-view.js';
 
 export const workersLs: CommandSpec = {
   path: ['workers', 'ls'],
   summary: 'List the workers of a fleet.',
   description: [
-    'STATE is the liveness of a worker: ready (it sends its presence), stale (one presence is late), lost (its presence has timed out), stopped (it ended by itself), registering (it has just started). SESSIONS is how many of its slots are taken. HEARTBEAT is the age of its last presence.',
+    'STATE is the liveness of a worker: ready (it sends its presence), stale (one presence is late), lost (its presence has timed out), stopped (it ended by itself), registering (it has just started), degraded (its executor can not stay up); or, of a live one, what operators want of it: cordoned, draining, drained. REASON says why it is not ready, and by whom.',
+    'SESSIONS is how many of its slots are taken. SEEN is the age of its last presence, AGE that of its atlasd. With -o wide, ORDER says whether its atlasd acts on what operators want, DEADLINE when a drain ends and what happens then, and CLOCK how far the clock of its host is ahead of the server’s. A narrow terminal gets fewer columns: VERSION and HOST go first.',
     'Nothing is asked of the hosts: what is listed is what the workers last told the Temporal server.',
+    ...listHelp(WORKER_VIEW),
   ],
   arguments: [],
-  options: [RECORD_FORMAT_OPTION, ...CONNECTION_OPTIONS],
+  options: [...LIST_OPTIONS, ...CONNECTION_OPTIONS],
   examples: [
     { command: 'atlas workers ls', explanation: 'the workers of the fleet "atlas"' },
-    { command: 'atlas workers ls -o wide', explanation: 'with version, host, executor, disk and queue' },
     {
-      command: `atlas workers ls -o json | jq -r '.workers[] | select(.state=="lost") | .name'`,
+      command: "atlas workers ls -l 'cap=gpu,state!=ready' -o wide",
+      explanation: 'what is wrong with the workers that have a GPU',
+    },
+    {
+      command: 'atlas workers ls --sort-by -heartbeatAgeMs --limit 5',
+      explanation: 'the five that are silent longest',
+    },
+    { command: 'atlas workers ls -w', explanation: 'a table that is kept up to date' },
+    {
+      command: 'atlas workers ls -l state=lost -o name',
       explanation: 'the names of lost workers, for a script',
     },
   ],
-  exitCodes: [EXIT.unreachable],
+  exitCodes: [EXIT.unreachable, EXIT.interrupted],
   load: async () => {
     const { listFleet } = await import('./support/list.js');
-    const view = await workersView();
     return (context, parsed) =>
       listFleet(context, parsed, {
-        view,
-        list: (fleet) => fleet.listWorkers(),
+        view: WORKER_VIEW,
+        noun: 'worker',
+        list: async (fleet) => {
+          const rows = await fleet.listWorkers();
+          return { rows, known: rows.length };
+        },
         whenEmpty: (fleet) => ({
           message: `No worker is registered in the fleet "${fleet}".`,
           next: 'Start one with `atlasd`, or a local server and worker with `atlas dev`.',
@@ -38,46 +50,3 @@ export const workersLs: CommandSpec = {
       });
   },
 };
-
-/** The columns of a worker. */
-export async function workersView(): Promise<RecordView<WorkerRecord>> {
-  const { formatAge, formatBytes } = await import('../terminal/format.js');
-  const nowMs = Date.now();
-  return {
-    key: 'workers',
-    itemKey: 'worker',
-    name: (worker) => worker.name,
-    columns: [
-      { header: 'NAME', value: (worker) => worker.name, shrinkTo: 12 },
-      {
-        header: 'STATE',
-        value: (worker) => worker.state,
-        colour: ({ state }) => (state === 'ready' ? 'green' : state === 'lost' ? 'red' : 'yellow'),
-      },
-      { header: 'SESSIONS', value: (worker) => `${worker.sessions}/${worker.cap}`, align: 'right' },
-      { header: 'CAPABILITIES', value: (worker) => worker.capabilities.join(',') || '-', shrinkTo: 12 },
-      {
-        header: 'HEARTBEAT',
-        value: (worker) => (worker.heartbeatAgeMs === null ? '-' : `${formatAge(worker.heartbeatAgeMs)} ago`),
-        align: 'right',
-      },
-      { header: 'AGE', value: (worker) => formatAge(nowMs - Date.parse(worker.startedAt)), align: 'right' },
-      { header: 'REASON', value: (worker) => worker.reason ?? '-', shrinkTo: 8 },
-      { header: 'VERSION', value: (worker) => worker.version, wide: true },
-      { header: 'HOST', value: (worker) => worker.host, wide: true },
-      { header: 'PID', value: (worker) => String(worker.pid), align: 'right', wide: true },
-      {
-        header: 'EXECUTOR',
-        value: ({ executor }) => (executor === null ? '-' : `${executor.state}, ${executor.restarts} restarts`),
-        wide: true,
-      },
-      {
-        header: 'DISK FREE',
-        value: ({ disk }) =>
-          disk === null ? '-' : `${formatBytes(disk.freeBytes)} of ${formatBytes(disk.totalBytes)}`,
-        wide: true,
-      },
-      { header: 'QUEUE', value: (worker) => worker.queue, wide: true },
-    ],
-  };
-}

@@ -1,10 +1,14 @@
 /**
- * Reads a fleet. A list is one visibility query, whose memo tells the coarse state, plus one describe per worker for the
- * live snapshot in its presence heartbeat. Nothing is asked of the hosts.
+ * Reads a fleet. A list is one visibility query plus one describe per worker, whose memo tells the coarse state and whose
+ * presence heartbeat holds the live snapshot. Nothing is asked of the hosts.
+ *
+ * Both are raw calls: the client's own decode memo and search attributes of every answer twice, which for a fleet of a
+ * thousand workers takes longer than the calls themselves. Calls are bounded in number at once, in rate and in time.
  */
-import type { Client, WorkflowExecutionInfo } from '@temporalio/client';
+import type { Client } from '@temporalio/client';
 import type { temporal } from '@temporalio/proto';
 import { describeDesired, firstNote } from '../contract/desired.js';
+import { AtlasError } from '../contract/errors.js';
 import {
   PRESENCE_ACTIVITY,
   type PresenceSnapshot,
@@ -22,10 +26,26 @@ interface ObservedWorker {
 }
 
 type PendingActivity = temporal.api.workflow.v1.IPendingActivityInfo;
+type Execution = temporal.api.common.v1.IWorkflowExecution;
+type Payload = temporal.api.common.v1.IPayload;
 
 /** Presence comes three times within its TTL; one that is late by half of it is worth a word. */
 const STALE_AFTER_TTL_SHARE = 0.75;
-const DEFAULT_CONCURRENCY = 16;
+/** On a server that is busy a call waits for its turn most of the time; more than this at once only wait longer. */
+const DEFAULT_CONCURRENCY = 48;
+/** Half of what a server lets one namespace have by default (`frontend.namespaceRPS`), so that workers keep the rest. */
+const MAX_CALLS_PER_SECOND = 1_200;
+/** What the server gives at most. */
+const PAGE_SIZE = 1_000;
+/**
+ * The bounds on a list: longer than the client retries a call of which the server says that it is exhausted, ten times
+ * and up to 48 s in all, so that this is what is said in the end.
+ */
+const LIST_LIMIT_MS = 60_000;
+const LIMIT_MS_PER_WORKER = 50;
+const GRPC_RESOURCE_EXHAUSTED = 8;
+/** The bound on how many causes are walked: a cause chain may be cyclic. */
+const MAX_CAUSES = 16;
 
 export class FleetView {
   constructor(
@@ -96,26 +116,66 @@ export class FleetView {
   }
 
   private async observe(): Promise<ObservedWorker[]> {
+    try {
+      const known = await this.client.withDeadline(Date.now() + LIST_LIMIT_MS, () => this.known());
+      const limitMs = LIST_LIMIT_MS + known.length * LIMIT_MS_PER_WORKER;
+      const observed = await this.client.withDeadline(Date.now() + limitMs, () => this.observeAll(known));
+      const { compare } = new Intl.Collator('en', { numeric: true });
+      return observed.sort((a, b) => compare(a.record.name, b.record.name));
+    } catch (error) {
+      throw exhausted(error) ?? error;
+    }
+  }
+
+  /** The workflows that represent the workers. */
+  private async known(): Promise<Execution[]> {
     const query = `WorkflowType = '${WORKER_WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' AND TaskQueue = '${fleetControlQueue(this.fleet)}'`;
-    const known: WorkflowExecutionInfo[] = [];
-    for await (const info of this.client.workflow.list({ query })) known.push(info);
+    const { namespace } = this.client.options;
+    const known: Execution[] = [];
+    let nextPageToken: Uint8Array = new Uint8Array();
+    do {
+      const page = await this.client.workflowService.listWorkflowExecutions({
+        namespace,
+        query,
+        pageSize: PAGE_SIZE,
+        nextPageToken,
+      });
+      for (const { execution } of page.executions) if (execution != null) known.push(execution);
+      ({ nextPageToken } = page);
+    } while (nextPageToken.length > 0);
+    return known;
+  }
+
+  private async observeAll(known: Execution[]): Promise<ObservedWorker[]> {
     const observed: ObservedWorker[] = [];
+    const pace = new Pace(MAX_CALLS_PER_SECOND);
     const lane = async (): Promise<void> => {
-      for (let info = known.pop(); info !== undefined; info = known.pop()) {
-        const worker = await this.observeOne(info);
-        if (worker !== undefined) observed.push(worker);
+      try {
+        for (let execution = known.pop(); execution !== undefined; execution = known.pop()) {
+          await pace.turn();
+          const worker = await this.observeOne(execution);
+          if (worker !== undefined) observed.push(worker);
+        }
+      } catch (error) {
+        // The list has failed: the other lanes end with the call that they wait for.
+        known.length = 0;
+        throw error;
       }
     };
     await Promise.all(Array.from({ length: Math.min(this.concurrency, known.length) }, lane));
-    return observed.sort((a, b) => a.record.name.localeCompare(b.record.name, 'en', { numeric: true }));
+    return observed;
   }
 
-  private async observeOne(info: WorkflowExecutionInfo): Promise<ObservedWorker | undefined> {
-    const description = await this.client.workflow.getHandle(info.workflowId, info.runId).describe();
-    const memo = description.memo?.[WORKER_MEMO_KEY] as WorkerMemo | undefined;
+  private async observeOne(execution: Execution): Promise<ObservedWorker | undefined> {
+    const description = await this.client.workflowService.describeWorkflowExecution({
+      namespace: this.client.options.namespace,
+      execution,
+    });
+    const held = description.workflowExecutionInfo?.memo?.fields?.[WORKER_MEMO_KEY];
     // Started, but its first registration has not been handled yet.
-    if (memo === undefined) return undefined;
-    const pending = description.raw.pendingActivities?.find((each) => each.activityType?.name === PRESENCE_ACTIVITY);
+    if (held == null) return undefined;
+    const memo = await this.decode<WorkerMemo>(held);
+    const pending = description.pendingActivities.find((each) => each.activityType?.name === PRESENCE_ACTIVITY);
     const live = pending === undefined ? null : await this.snapshotOf(pending);
     const snapshot = live ?? memo.lastSnapshot ?? null;
     const heartbeatAtMs =
@@ -152,13 +212,55 @@ export class FleetView {
   }
 
   private async snapshotOf(pending: PendingActivity): Promise<PresenceSnapshot | null> {
-    const payloads = pending.heartbeatDetails?.payloads ?? [];
-    if (payloads.length === 0) return null;
-    const { payloadConverter, payloadCodecs } = this.client.options.loadedDataConverter;
-    let decoded = payloads;
-    for (const codec of [...payloadCodecs].reverse()) decoded = await codec.decode(decoded);
-    return payloadConverter.fromPayload<PresenceSnapshot>(decoded[0]!);
+    const payload = pending.heartbeatDetails?.payloads?.[0];
+    return payload === undefined ? null : await this.decode<PresenceSnapshot>(payload);
   }
+
+  private async decode<T>(payload: Payload): Promise<T> {
+    const { payloadConverter, payloadCodecs } = this.client.options.loadedDataConverter;
+    let decoded = [payload];
+    for (const codec of [...payloadCodecs].reverse()) decoded = await codec.decode(decoded);
+    return payloadConverter.fromPayload<T>(decoded[0]!);
+  }
+}
+
+/** Spreads calls over time: a turn is given no sooner than the rate allows. */
+class Pace {
+  private nextMs = 0;
+  private readonly intervalMs: number;
+
+  constructor(perSecond: number) {
+    this.intervalMs = 1_000 / perSecond;
+  }
+
+  async turn(): Promise<void> {
+    const nowMs = performance.now();
+    const turnMs = Math.max(nowMs, this.nextMs);
+    this.nextMs = turnMs + this.intervalMs;
+    // A timer is no finer than this.
+    if (turnMs - nowMs >= 1) await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
+  }
+}
+
+/** The error for a server that does not take more calls; undefined for any other. */
+function exhausted(error: unknown): AtlasError | undefined {
+  let cause = error;
+  for (let depth = 0; depth < MAX_CAUSES && cause instanceof Error; depth += 1) {
+    const { code, details } = cause as { code?: unknown; details?: unknown };
+    if (code === GRPC_RESOURCE_EXHAUSTED) {
+      const reason = typeof details === 'string' && details !== '' ? details : cause.message;
+      return new AtlasError(
+        'ServerUnreachable',
+        `The Temporal server takes no more calls for now, however often it is asked: ${reason}`,
+        {
+          cause: error,
+          next: 'Wait a minute and try again. If it stays so, raise the rate of calls of the namespace (frontend.namespaceRPS), or the presence TTL of the workers.',
+        },
+      );
+    }
+    cause = cause.cause;
+  }
+  return undefined;
 }
 
 interface StateAndReason {

@@ -75,11 +75,13 @@ export async function describeOwner(
         namespace,
         execution: { workflowId, runId },
       });
+    const status = statusName(info?.status);
     return {
-      status: statusName(info?.status),
+      status,
       startedAtMs: timeMs(info?.startTime),
       closedAtMs: timeMs(info?.closeTime),
-      pending: pendingActivities ?? [],
+      // Of a run that was terminated the server goes on listing what was pending then.
+      pending: isOpen(status) ? (pendingActivities ?? []) : [],
     };
   } catch (error) {
     if (!isNotFound(error)) throw error;
@@ -134,7 +136,11 @@ export async function describeSession(
     },
     lease: lease === undefined ? null : { activityId: lease.activityId ?? '', renewedAgoMs: age(lease, nowMs) },
     running,
-    steps: stepsIn(history.events, session.session, workers, running),
+    steps: stepsIn(history.events, session.session, workers, running).map((step) =>
+      step.endedAt === null && !isOpen(run.status)
+        ? { ...step, result: 'cancelled' as const, failure: 'its owner closed first' }
+        : step,
+    ),
     stepsTruncated: history.truncated,
   };
 }

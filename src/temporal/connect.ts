@@ -5,6 +5,7 @@
  * connection and the mapping of its errors to the catalogue. Loads the Temporal packages only when they are used.
  */
 import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import { connect as connectTcp, isIP } from 'node:net';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
@@ -197,7 +198,7 @@ export interface TemporalClient {
 export async function connectClient(profile: ConnectionProfile, options: ConnectOptions = {}): Promise<TemporalClient> {
   const timeoutMs = options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
   const deadlineMs = Date.now() + timeoutMs;
-  const { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } = await import('@temporalio/client');
+  const { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } = temporalClient();
   const connection = Connection.lazy({
     ...sharedOptions(profile),
     connectTimeout: timeoutMs,
@@ -223,6 +224,14 @@ export async function connectClient(profile: ConnectionProfile, options: Connect
     ...(options.identity === undefined ? {} : { identity: options.identity }),
   });
   return { client, connection, profile, close };
+}
+
+/**
+ * Temporal's client, by require() although import() would give the same: to know what names a CommonJS package exports
+ * Node would read and parse all of its files once more, which is a fifth of the time that a list of a small fleet takes.
+ */
+function temporalClient(): typeof import('@temporalio/client') {
+  return createRequire(import.meta.url)('@temporalio/client') as typeof import('@temporalio/client');
 }
 
 type Interceptor = NonNullable<ConnectionOptions['interceptors']>[number];

@@ -71,6 +71,8 @@ export function plainLines(text: string): string {
 
 /** Columns that a text takes: combining marks take none, East Asian wide characters and most emoji take two. */
 export function displayWidth(text: string): number {
+  // Nearly every cell of a list, and a list of a thousand workers has tens of thousands.
+  if (PRINTABLE_ASCII.test(text)) return text.length;
   let width = 0;
   for (const character of text) {
     if (/\p{Mark}|\u200d/u.test(character)) continue;
@@ -79,6 +81,7 @@ export function displayWidth(text: string): number {
   return width;
 }
 
+const PRINTABLE_ASCII = /^[ -~]*$/;
 const WIDE =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\u33ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u;
 

@@ -23,20 +23,22 @@ export interface PrintOptions {
   readonly format: RecordFormat;
   readonly stdout: NodeJS.WriteStream;
   readonly env: NodeJS.ProcessEnv;
+  /** Whether a table has a line that names its columns. @default true */
+  readonly headers?: boolean;
 }
 
 export function printRecords<Row extends object>(
   rows: readonly Row[],
   view: RecordView<Row>,
-  { format, stdout, env }: PrintOptions,
+  options: PrintOptions,
 ): void {
-  stdout.write(formatRecords(rows, view, { format, stdout, env }));
+  options.stdout.write(formatRecords(rows, view, options));
 }
 
-function formatRecords<Row extends object>(
+export function formatRecords<Row extends object>(
   rows: readonly Row[],
   view: RecordView<Row>,
-  { format, stdout, env }: PrintOptions,
+  { format, stdout, env, headers = true }: PrintOptions,
 ): string {
   switch (format) {
     case 'json':
@@ -53,6 +55,7 @@ function formatRecords<Row extends object>(
         width: format === 'wide' ? undefined : terminalWidth(stdout),
         wide: format === 'wide',
         style: styleFor(stdout, env),
+        headers,
       });
   }
 }

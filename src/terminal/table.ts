@@ -15,6 +15,8 @@ export interface Column<Row> {
   readonly wide?: boolean;
   /** May be cut down to this many characters when the terminal is narrow. */
   readonly shrinkTo?: number;
+  /** Left out when the terminal is too narrow for all columns even so; the highest first. */
+  readonly dropFirst?: number;
   /** Colour of the cell; what it means must be readable in the text as well. */
   readonly colour?: (row: Row) => keyof Omit<Style, 'enabled'> | undefined;
 }
@@ -24,9 +26,16 @@ export interface TableOptions {
   readonly width: number | undefined;
   readonly wide: boolean;
   readonly style: Style;
+  /** Whether the first line names the columns. @default true */
+  readonly headers?: boolean;
 }
 
 const GAP = 2;
+/**
+ * The library looks at every cell of a table against every other one, which takes seconds for the sessions of a few
+ * hundred workers. Widths are fixed before, so that tables below each other are one.
+ */
+const ROWS_PER_TABLE = 50;
 const NO_BORDER = {
   top: '',
   'top-mid': '',
@@ -49,36 +58,71 @@ const NO_BORDER = {
 export function renderTable<Row>(
   rows: readonly Row[],
   columns: readonly Column<Row>[],
-  { width, wide, style }: TableOptions,
+  { width, wide, style, headers = true }: TableOptions,
 ): string {
-  const shown = columns.filter((column) => wide || column.wide !== true);
-  const cells = rows.map((row) => shown.map((column) => plainText(column.value(row))));
-  const natural = shown.map((column, index) =>
-    Math.max(displayWidth(column.header), ...cells.map((line) => displayWidth(line[index]!))),
+  const asked = columns.filter((column) => wide || column.wide !== true);
+  const askedCells = rows.map((row) => asked.map((column) => plainText(column.value(row))));
+  const askedWidths = asked.map((column, index) =>
+    askedCells.reduce(
+      (widest, line) => Math.max(widest, displayWidth(line[index]!)),
+      headers ? displayWidth(column.header) : 1,
+    ),
   );
-  const widths = fit(natural, shown, width);
-  const table = new Table({
-    chars: NO_BORDER,
-    style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
-    colWidths: widths.map((columnWidth) => columnWidth + GAP),
-    colAligns: shown.map((column) => column.align ?? 'left'),
-  });
-  table.push(shown.map((column, index) => style.bold(truncate(column.header, widths[index]!))));
-  rows.forEach((row, line) => {
-    table.push(
-      shown.map((column, index) => {
-        const text = truncate(cells[line]![index]!, widths[index]!);
-        const colour = column.colour?.(row);
-        return colour === undefined ? text : style[colour](text);
-      }),
-    );
-  });
-  // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
-  return `${table
-    .toString()
-    .split('\n')
-    .map((line) => line.trimEnd())
-    .join('\n')}\n`;
+  const kept = keep(askedWidths, asked, width);
+  const shown = kept.map((index) => asked[index]!);
+  const cells = askedCells.map((line) => kept.map((index) => line[index]!));
+  const widths = fit(
+    kept.map((index) => askedWidths[index]!),
+    shown,
+    width,
+  );
+  const header = headers ? [shown.map((column, index) => style.bold(truncate(column.header, widths[index]!)))] : [];
+  const lines = rows.map((row, line) =>
+    shown.map((column, index) => {
+      const text = truncate(cells[line]![index]!, widths[index]!);
+      const colour = column.colour?.(row);
+      return colour === undefined ? text : style[colour](text);
+    }),
+  );
+  return inChunks([...header, ...lines], ROWS_PER_TABLE)
+    .map((chunk) => {
+      const table = new Table({
+        chars: NO_BORDER,
+        style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
+        colWidths: widths.map((columnWidth) => columnWidth + GAP),
+        colAligns: shown.map((column) => column.align ?? 'left'),
+      });
+      table.push(...chunk);
+      // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
+      return table
+        .toString()
+        .split('\n')
+        .map((line) => `${line.trimEnd()}\n`)
+        .join('');
+    })
+    .join('');
+}
+
+function inChunks<T>(items: readonly T[], size: number): T[][] {
+  const chunks: T[][] = [];
+  for (let from = 0; from < items.length; from += size) chunks.push(items.slice(from, from + size));
+  return chunks;
+}
+
+/** The columns that fit when each is as narrow as it may be, by index; without those that may be left out where not. */
+function keep<Row>(natural: readonly number[], columns: readonly Column<Row>[], width: number | undefined): number[] {
+  const kept = [...columns.keys()];
+  if (width === undefined) return kept;
+  const floor = (index: number): number => Math.min(natural[index]!, columns[index]!.shrinkTo ?? natural[index]!);
+  const droppable = kept
+    .filter((index) => columns[index]!.dropFirst !== undefined)
+    .sort((a, b) => columns[b]!.dropFirst! - columns[a]!.dropFirst!);
+  for (const index of droppable) {
+    const needed = kept.reduce((sum, each) => sum + floor(each), 0) + GAP * (kept.length - 1);
+    if (needed <= width) break;
+    kept.splice(kept.indexOf(index), 1);
+  }
+  return kept;
 }
 
 /** Takes width from the columns that allow it, always from the widest, until the line fits or nothing is left to take. */

@@ -1,4 +1,4 @@
-/** The option that chooses how records are printed; apart from the printing, which loads the table library. */
+/** The options that choose how records are printed; apart from the printing, which loads the table library. */
 import type { RecordFormat } from '../../terminal/records.js';
 import type { OptionSpec } from '../spec.js';
 
@@ -9,4 +9,11 @@ export const RECORD_FORMAT_OPTION: OptionSpec = {
   description: 'how to print the records',
   choices: FORMATS,
   default: 'table',
+};
+
+export const SHOW_FORMAT_OPTION: OptionSpec = {
+  flags: '-o, --format <format>',
+  description: 'how to print the record',
+  choices: ['text', 'json'],
+  default: 'text',
 };
