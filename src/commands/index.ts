@@ -1,13 +1,19 @@
 /** The list of atlas's commands, in the order in which help and man page show them. One line per command. */
 import { complete } from './complete.js';
 import { completion } from './completion.js';
+import { cordon } from './cordon.js';
 import { dev } from './dev.js';
+import { drain } from './drain.js';
 import { poolsLs } from './pools-ls.js';
 import { run } from './run.js';
 import { sessionsLs } from './sessions-ls.js';
+import { sessionsRelease } from './sessions-release.js';
 import { sessionsShow } from './sessions-show.js';
 import type { CommandSpec } from './spec.js';
 import { top } from './top.js';
+import { uncordon } from './uncordon.js';
+import { wait } from './wait.js';
+import { workersForget } from './workers-forget.js';
 import { workersLs } from './workers-ls.js';
 import { workersShow } from './workers-show.js';
 
@@ -15,10 +21,16 @@ export const COMMANDS: readonly CommandSpec[] = [
   run,
   workersLs,
   workersShow,
+  workersForget,
   sessionsLs,
   sessionsShow,
+  sessionsRelease,
   poolsLs,
   top,
+  cordon,
+  uncordon,
+  drain,
+  wait,
   dev,
   completion,
 ];

@@ -23,7 +23,7 @@ const DAY_MS = 24 * 60 * MINUTE_MS;
 
 const ENV_PREFIX = 'ATLAS_';
 /** Variables of the other program, `atlas`, which share the prefix. */
-const FOREIGN_VARIABLES = ['ATLAS_CACHE_DIR', 'ATLAS_DEBUG', 'ATLAS_FLEET'];
+const FOREIGN_VARIABLES = ['ATLAS_CACHE_DIR', 'ATLAS_DEBUG', 'ATLAS_FLEET', 'ATLAS_OPERATOR'];
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const;
 export const LOG_FORMATS = ['auto', 'json', 'text'] as const;
