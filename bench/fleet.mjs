@@ -60,6 +60,7 @@ const START_LIMIT_MS_PER_WORKER = 500;
 const START_LIMIT_BASE_MS = 60_000;
 const COMMAND_LIMIT_MS = 120_000;
 const MEMORY_POLL_MS = 10;
+const KEPT_LINES = 10;
 const DESCRIBE_SAMPLES = 1_000;
 const DESCRIBE_AT_ONCE = [1, 16];
 const TOP_FIRST_LIMIT_MS = 60_000;
@@ -227,9 +228,24 @@ async function startFleet({ programs, sessions }, { stages, ttlMs, fleet = newFl
     );
   };
   await untilStage(stages[0]);
+  let ended;
+  program.exited.then(
+    (code) => {
+      ended = code;
+    },
+    (error) => {
+      ended = error.message;
+    },
+  );
   return {
     fleet,
     pid: program.pid,
+    /** Throws when it has ended: what is measured then is a fleet of lost workers. */
+    check: () => {
+      if (ended === undefined) return;
+      const last = program.lines.slice(-KEPT_LINES).join('\n');
+      throw new ScriptError(`The simulated fleet has ended with ${ended}:\n${last}`);
+    },
     grow: async (workers) => {
       program.child.stdin.write('\n');
       await untilStage(workers);
@@ -398,6 +414,7 @@ async function large(bench) {
     line(presence, 'the simulated fleet itself', 'cores', [simulatorCores]),
   ];
 
+  fleet.check();
   const measured = { ...bench, fleet, idleCores: idle.cores };
   lines.push(...(await describes(measured)));
   lines.push(...(await lists(measured, early, firstStage)));
@@ -443,14 +460,15 @@ async function describes({ client, server, fleet, workers, idleCores }) {
 }
 
 async function lists(measured, early, firstStage) {
-  const { runs, workers, sessions, fleet, commands } = measured;
+  const { runs, workers, fleet, commands } = measured;
   const lines = [];
   for (const { words, args } of LISTS) {
     if (!isThere(commands, words)) continue;
     const name = [...words, ...args].join(' ');
     say(`${name}, ${runs} runs`);
     const samples = await runsOf(measured, runs, [ATLAS, ...words, ...args, '--fleet', fleet.fleet]);
-    checkOutput(words, args, samples, workers, sessions);
+    fleet.check();
+    checkOutput(words, args, samples, measured);
     const isTarget = name === 'sessions ls';
     const target =
       isTarget && workers >= TARGET_WORKERS ? { max: LARGE_TARGET_S, text: `≤ ${LARGE_TARGET_S} s` } : undefined;
@@ -476,13 +494,16 @@ async function lists(measured, early, firstStage) {
 }
 
 /** A list that is fast because it is not whole is no result. */
-function checkOutput(words, args, samples, workers, sessions) {
+function checkOutput(words, args, samples, { workers, sessions, fleet }) {
+  const missed = fleet.missed();
   const expected = { 'workers ls': workers, 'sessions ls': workers * sessions }[words.join(' ')];
   if (expected === undefined) return;
   for (const { stdout } of samples) {
     const found = args.includes('json') ? JSON.parse(stdout)[words[0]].length : stdout.trimEnd().split('\n').length - 1;
     if (found !== expected) {
-      throw new ScriptError(`\`atlas ${[...words, ...args].join(' ')}\` listed ${found} of ${expected}.`);
+      throw new ScriptError(
+        `\`atlas ${[...words, ...args].join(' ')}\` listed ${found} of ${expected}; presences missed: ${missed}.`,
+      );
     }
   }
 }

@@ -19,6 +19,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { hostname, loadavg } from 'node:os';
 import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Worker, Runtime, DefaultLogger } from '@temporalio/worker';
 import { PRESENCE_ACTIVITY } from '../../../dist/contract/fleet.js';
@@ -37,7 +38,8 @@ import { connectClient, connectNative, plainProfile } from '../../../dist/tempor
 const FLEET_BUNDLE = fileURLToPath(new URL('../../../dist/bundles/worker-workflow.js', import.meta.url));
 /** Registrations and starts of owners at once: more only queue up in the server. */
 const LANES = 6;
-const REGISTER_TRIES = 5;
+const TRIES = 5;
+const RETRY_MS = 1_000;
 const MAX_CAUSES = 16;
 const TASK_QUEUE_NORMAL = 1;
 /** The server answers a poll that finds nothing before a minute has passed. */
@@ -109,6 +111,22 @@ async function inLanes(items, work) {
   await Promise.all(Array.from({ length: Math.min(LANES, items.length) }, lane));
 }
 
+/**
+ * A server that is busy drops calls now and then. A Worker polls again then, and a daemon whose registration fails is
+ * started again by its service manager; so here, a few times.
+ */
+async function again(name, call) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await call();
+    } catch (error) {
+      if (tries === TRIES) throw error;
+      tell({ event: 'unanswered', worker: name, reason: inWords(error) });
+      await sleep(RETRY_MS * tries);
+    }
+  }
+}
+
 function tell(event) {
   process.stdout.write(`${JSON.stringify(event)}\n`);
 }
@@ -134,7 +152,15 @@ async function startOwners(client, name) {
   const owners = [];
   for (let number = 1; number <= sessionCount; number += 1) {
     const workflowId = `document-report-${fleet}-${name}-${number}`;
-    const handle = await client.workflow.start(OWNER_WORKFLOW, { taskQueue: `${fleet}-owners`, workflowId, args: [] });
+    const handle = await again(name, () =>
+      client.workflow.start(OWNER_WORKFLOW, {
+        taskQueue: `${fleet}-owners`,
+        workflowId,
+        // A start that was dropped may have been handled.
+        workflowIdConflictPolicy: 'USE_EXISTING',
+        args: [],
+      }),
+    );
     owners.push({ workflowId, runId: handle.firstExecutionRunId });
     ownerCount += 1;
     if (ownerCount % TERMINATED_EVERY === 0) await handle.terminate('an owner that has closed');
@@ -170,21 +196,8 @@ async function startWorker(client, name, owners) {
     onSuperseded: fail,
     monotonicMs: () => performance.now(),
   });
-  await registered(presence, name);
+  await again(name, () => presence.register());
   await ask();
-}
-
-/** A daemon whose registration fails ends, and is started again by its service manager; so here, a few times. */
-async function registered(presence, name) {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      await presence.register();
-      return;
-    } catch (error) {
-      if (tries === REGISTER_TRIES) throw error;
-      tell({ event: 'unanswered', worker: name, reason: inWords(error) });
-    }
-  }
 }
 
 function identityOf(name, index) {
@@ -212,12 +225,14 @@ function identityOf(name, index) {
 async function presenceTask(client, { name, controlQueue }) {
   const deadlineMs = performance.now() + PICK_UP_LIMIT_MS;
   while (performance.now() < deadlineMs) {
-    const task = await client.withDeadline(Date.now() + POLL_DEADLINE_MS, () =>
-      client.workflowService.pollActivityTaskQueue({
-        namespace: profile.namespace,
-        taskQueue: { name: controlQueue, kind: TASK_QUEUE_NORMAL },
-        identity: `${name}@${fleet} supervisor ${process.pid}`,
-      }),
+    const task = await again(name, () =>
+      client.withDeadline(Date.now() + POLL_DEADLINE_MS, () =>
+        client.workflowService.pollActivityTaskQueue({
+          namespace: profile.namespace,
+          taskQueue: { name: controlQueue, kind: TASK_QUEUE_NORMAL },
+          identity: `${name}@${fleet} supervisor ${process.pid}`,
+        }),
+      ),
     );
     if (task.taskToken.length === 0) continue;
     if (task.activityType.name !== PRESENCE_ACTIVITY)
