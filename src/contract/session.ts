@@ -39,6 +39,8 @@ export const SESSION_LIMITS = {
   maxReacquisitions: { min: 0, max: 1_000 },
 } as const;
 
+/** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
+export const RENEWALS_PER_TTL = 3;
 /** How long the owner waits for a worker to take the release before it cancels the lease instead. */
 export const RELEASE_SCHEDULE_TO_START_MS = 5 * SECOND_MS;
 /** How long a release may take: the supervisor first waits for running activities to end. */

@@ -13,6 +13,7 @@ import {
   ASK_OWNER_MS,
   HAND_OVER_MS,
   RELEASE_KILL_AFTER_MS,
+  RENEWALS_PER_TTL,
   type AdoptRequest,
   type ConfirmRequest,
   type Grant,
@@ -27,8 +28,6 @@ import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPo
 import type { AttemptEntry, LedgerRecord, ResultEntry, SessionEntry, SessionTable } from './session-table.js';
 import type { SlotGate } from './slots.js';
 
-/** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
-const RENEWALS_PER_TTL = 3;
 /**
  * How long a task that was polled before a gate closed waits for a slot before it goes back to the server; less where its
  * lease would time out meanwhile.

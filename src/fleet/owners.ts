@@ -5,7 +5,7 @@
  * and the leases of sessions that do nothing, are asked of the runs themselves.
  */
 import type { Client } from '@temporalio/client';
-import { HAND_OVER_MS } from '../contract/session.js';
+import { HAND_OVER_MS, RENEWALS_PER_TTL, SESSION_DEFAULTS } from '../contract/session.js';
 import { inLanes } from './lanes.js';
 import { describeOwner, isOpen, openLease, type OwnerRun, statusName, timeMs } from './owner-run.js';
 import type { SessionRecord } from './records.js';
@@ -57,11 +57,15 @@ function isIdle(session: SessionRecord, owners: ReadonlyMap<string, { readonly s
 }
 
 /**
- * A session with a running step has a lease: its owner would have cancelled the step. Unless it is the last that was heard
- * of a worker which is lost.
+ * A session with a running step has a lease: its owner would have cancelled the step. One that has been idle for less than
+ * the time between two renewals is not suspicious yet: its worker is about to find out by itself, and a busy fleet has
+ * many of them, each of which would cost a call. What was last heard of a lost worker tells neither.
  */
-function mayLackLease({ state, step, heldForMs, workerState }: SessionRecord): boolean {
-  return state !== 'releasing' && (step === null || workerState === 'lost') && heldForMs >= TOO_YOUNG_MS;
+function mayLackLease({ state, step, heldForMs, idleForMs, leaseTtlMs, workerState }: SessionRecord): boolean {
+  if (state === 'releasing' || heldForMs < TOO_YOUNG_MS) return false;
+  if (workerState === 'lost') return true;
+  const renewedEveryMs = (leaseTtlMs ?? SESSION_DEFAULTS.leaseTtlMs) / RENEWALS_PER_TTL;
+  return step === null && (idleForMs ?? heldForMs) >= renewedEveryMs;
 }
 
 /** Whether the slot of a session is held with nothing using it. Pure. */

@@ -87,8 +87,11 @@ function fakeServer(count: number, answer: (workflowId: string) => unknown): Fak
       open += 1;
       calls.atOnce = Math.max(calls.atOnce, open);
       await new Promise((resolve) => setImmediate(resolve));
-      open -= 1;
-      return answer(execution.workflowId);
+      try {
+        return await answer(execution.workflowId);
+      } finally {
+        open -= 1;
+      }
     },
   };
   const client = {
@@ -131,7 +134,14 @@ describe('a look at a fleet', () => {
   });
 
   it('asks for no more workers at once than it may', async () => {
-    const { client, calls } = fakeServer(40, described);
+    // The first answers wait until five calls are open, since calls are spread over time too.
+    let opened = (): void => undefined;
+    const five = new Promise<void>((resolve) => (opened = resolve));
+    const { client, calls } = fakeServer(40, async (name) => {
+      if (calls.describes >= 5) opened();
+      await five;
+      return described(name);
+    });
     await new FleetView(client, 'atlas', 5).listWorkers();
     expect(calls.atOnce).toBe(5);
   });
