@@ -79,10 +79,7 @@ describe('a session that keeps its worker', () => {
       'stuck: extractPages | not begun for 1m10s',
       { session: idle, owner: owner({ steps: [step({ started: false, scheduledAtMs: NOW_MS - 70_000 })] }) },
     ],
-    [
-      'stuck: no step running for 5m00s | owner waits for a timer, signal or child',
-      { session: idle },
-    ],
+    ['stuck: no step running for 5m00s | owner waits for a timer, signal or child', { session: idle }],
     [
       'stuck: no step running for 5m00s | owner waits for callModel elsewhere',
       { session: idle, owner: owner({ elsewhere: ['callModel', 'callModel'] }) },
