@@ -58,16 +58,17 @@ describe('atlas drain', () => {
     await startWorker({ fleet, name: 'a' });
     await startWorker({ fleet, name: 'b', args: ['--max-sessions', '1'] });
     const log = join(await temporaryDirectory(), 'log');
-    const owner = await startWorkflow(client(), fleet, 'sequence', { holdMs: 4_000, log });
+    const owner = await startWorkflow(client(), fleet, 'sequence', { holdMs: 10_000, log });
     await eventually(() => begun(log), { what: 'the second step' });
-    const [held] = await sessionsOf(client(), fleet);
-    const name = held!.worker;
+    // What a worker holds is known to the fleet with its next presence.
+    const held = await eventually(async () => (await sessionsOf(client(), fleet))[0], { what: 'the session' });
+    const name = held.worker;
 
     const drained = await atlas(fleet, 'drain', name, '--wait', '--reason', 'kernel update');
     expect(drained, drained.stderr).toMatchObject({ exit: 0 });
     expect(drained.stdout).toMatch(new RegExp(`^${name}  drained in \\d+(\\.\\d)?s\\n$`));
     expect(drained.stderr).toMatch(/: draining, 1 of \d slots? held\n/);
-    expect(drained.stderr).toContain(`${held!.session}  hold `);
+    expect(drained.stderr).toContain(`${held.session}  hold `);
     expect(drained.stderr).toContain(`stays cordoned, also over restarts, until \`atlas uncordon ${name}\``);
     // All three steps ran there, and the one that ran was not ended.
     expect(await owner.result()).toMatchObject({ before: { worker: name }, after: { worker: name }, attempt: 1 });
