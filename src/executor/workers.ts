@@ -103,7 +103,7 @@ async function workflowCode({ kind, path }: ExecutorSettings['workflows']): Prom
 }
 
 /** Every exported function of the module is an activity. */
-async function loadActivities(path: string): Promise<Record<string, (...args: never[]) => unknown>> {
+export async function loadActivities(path: string): Promise<Record<string, (...args: never[]) => unknown>> {
   let module: Record<string, unknown>;
   try {
     module = (await import(pathToFileURL(path).href)) as Record<string, unknown>;
