@@ -16,7 +16,10 @@ import {
   type ReleaseResult,
   type ReleaseTerms,
 } from './orders.js';
-import type { SessionRecord, WorkerRecord } from './records.js';
+import { describeSession } from './owner-run.js';
+import { withOwners } from './owners.js';
+import { listPools } from './pools.js';
+import type { FleetLook, PoolRecord, SessionDetail, SessionRecord, WorkerRecord } from './records.js';
 
 export type * from './records.js';
 export type { DrainTerms, OrderBy, OrderResult, ReleaseResult, ReleaseTerms } from './orders.js';
@@ -27,12 +30,20 @@ export interface FleetClientOptions {
   readonly concurrency?: number;
 }
 
+export interface ListSessionsOptions {
+  /** Asks for the owners, too: fills `ownerStatus` and `leaked`. @default false */
+  readonly owners?: boolean;
+}
+
 export class FleetClient {
   readonly fleet: string;
   private readonly view: FleetView;
   private readonly orders: FleetOrders;
 
-  constructor(client: Client, options: FleetClientOptions) {
+  constructor(
+    private readonly client: Client,
+    options: FleetClientOptions,
+  ) {
     this.fleet = checkName('fleet', options.fleet);
     this.view = new FleetView(client, this.fleet, options.concurrency);
     this.orders = new FleetOrders(client, this.fleet);
@@ -44,8 +55,29 @@ export class FleetClient {
   }
 
   /** Every session that a worker holds, or held when it was last heard of; by worker, the oldest first. */
-  listSessions(): Promise<SessionRecord[]> {
-    return this.view.listSessions();
+  async listSessions({ owners = false }: ListSessionsOptions = {}): Promise<SessionRecord[]> {
+    const sessions = await this.view.listSessions();
+    return owners ? await this.withOwners(sessions) : sessions;
+  }
+
+  /** Workers and sessions of one look. */
+  look(): Promise<FleetLook> {
+    return this.view.look();
+  }
+
+  /** The sessions with `ownerStatus` and `leaked`, as of now. */
+  withOwners(sessions: readonly SessionRecord[]): Promise<SessionRecord[]> {
+    return withOwners(this.client, sessions);
+  }
+
+  /** The capability sets that the workers of a look serve, and what waits for each. */
+  listPools(look: FleetLook): Promise<PoolRecord[]> {
+    return listPools(this.client, this.fleet, look);
+  }
+
+  /** A session with what its owner knows of it: lease, running step, and where each step of it ran. */
+  describeSession(session: SessionRecord, workers: readonly WorkerRecord[]): Promise<SessionDetail> {
+    return describeSession(this.client, session, workers);
   }
 
   /** Has the worker take no new sessions. What it holds goes on. */

@@ -14,7 +14,7 @@ import {
   type WorkerMemo,
 } from '../contract/fleet.js';
 import { fleetControlQueue, sessionKey } from '../contract/names.js';
-import type { SchedulingRecord, SessionRecord, WorkerRecord, WorkerState } from './records.js';
+import type { FleetLook, SchedulingRecord, SessionRecord, WorkerRecord, WorkerState } from './records.js';
 
 interface ObservedWorker {
   readonly record: WorkerRecord;
@@ -41,8 +41,18 @@ export class FleetView {
 
   /** Every session that a worker holds, or held when it was last heard of; by worker, the oldest first. */
   async listSessions(): Promise<SessionRecord[]> {
+    return this.sessionsIn(await this.observe());
+  }
+
+  /** Workers and sessions of one look, so that the one list knows every worker that the other names. */
+  async look(): Promise<FleetLook> {
+    const observed = await this.observe();
+    return { workers: observed.map(({ record }) => record), sessions: this.sessionsIn(observed) };
+  }
+
+  private sessionsIn(observed: readonly ObservedWorker[]): SessionRecord[] {
     const nowMs = Date.now();
-    return (await this.observe()).flatMap(({ record, snapshot }) =>
+    return observed.flatMap(({ record, snapshot }) =>
       record.state === 'stopped'
         ? []
         : (snapshot?.sessions ?? []).map((session) => {
@@ -124,6 +134,7 @@ export class FleetView {
         capabilities: identity.capabilities,
         sessions: state === 'stopped' ? 0 : (snapshot?.slots.used ?? 0),
         cap: identity.maxSessions,
+        reserve: snapshot?.slots.reserve ?? null,
         version: identity.version,
         host: identity.host,
         pid: identity.pid,

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ExecutorState, OnDeadline, OperatorAction, Scheduling, SessionState } from '../contract/fleet.js';
+import type { Progress } from '../contract/progress.js';
 
 /**
  * What an operator sees of a worker first. Liveness comes before everything else: `registering` (no presence yet), `stale`
@@ -52,6 +53,8 @@ export interface WorkerRecord {
   readonly sessions: number;
   /** Slots in all. */
   readonly cap: number;
+  /** Slots kept for sessions that ask for a capability; null where the daemon does not say. */
+  readonly reserve: Readonly<Record<string, number>> | null;
   readonly version: string;
   readonly host: string;
   readonly pid: number;
@@ -99,8 +102,98 @@ export interface SessionRecord {
    * the server knows no such run.
    */
   readonly ownerStatus: string | null;
-  /** Whether the slot is held with nothing using it: its owner has closed. Null where that was not asked for. */
+  /**
+   * Whether the slot is held with nothing using it: its owner has closed, or has no lease of this session any more. Null
+   * where that was not asked for.
+   */
   readonly leaked: boolean | null;
   readonly leaseTtlMs: number | null;
   readonly recoveryWindowMs: number | null;
+}
+
+/** Workers and sessions, seen together. */
+export interface FleetLook {
+  readonly workers: readonly WorkerRecord[];
+  readonly sessions: readonly SessionRecord[];
+}
+
+/** A capability set that sessions may ask for, and what the fleet has for it. */
+export interface PoolRecord {
+  /** `gpu+ocr`; `any` for sessions that ask for nothing. */
+  readonly pool: string;
+  readonly capabilities: readonly string[];
+  /** Where sessions of this set wait for a worker. */
+  readonly queue: string;
+  /** Sessions that wait for a slot, about, as the server counts them; null where it does not say. */
+  readonly backlog: number | null;
+  /** How long the first of them has waited, about; null where none does. */
+  readonly oldestWaitMs: number | null;
+  /** Sessions of this set that could begin now. Pools share the slots of their workers: the numbers do not add up. */
+  readonly freeSlots: number;
+  /** Workers that serve it and are neither lost nor stopped nor still registering. */
+  readonly liveWorkers: number;
+  /** The names of all that serve it. */
+  readonly workers: readonly string[];
+  /** Why no session of this set can begin now, in words; null where one can. */
+  readonly reason: string | null;
+}
+
+/** A pinned call of a session, as the history of its owner tells it. */
+export interface StepRecord {
+  readonly activity: string;
+  readonly activityId: string;
+  /** Which acquisition of the session it belongs to: it rises when the session is redone. */
+  readonly epoch: number;
+  /** The worker it was pinned to. */
+  readonly worker: string;
+  /** The host of that worker; null where the worker is not known any more, or has another identity now. */
+  readonly host: string | null;
+  /** Of the attempt that ended it, or that runs or waits now; null where none was started. */
+  readonly attempt: number | null;
+  readonly scheduledAt: string;
+  /** When that attempt started; null where the server does not say. */
+  readonly startedAt: string | null;
+  readonly endedAt: string | null;
+  readonly result: 'running' | 'waiting' | 'completed' | 'failed' | 'timed out' | 'cancelled';
+  /** Why it failed, or why its last attempt did. */
+  readonly failure: string | null;
+}
+
+/** A pinned activity of a session that has not ended. */
+export interface RunningStepRecord {
+  readonly activity: string;
+  readonly activityId: string;
+  readonly attempt: number;
+  /** `waiting`: for the worker to take it, or for the next attempt. */
+  readonly state: 'running' | 'waiting' | 'cancelling' | 'paused';
+  readonly startedAt: string | null;
+  readonly heartbeatAgeMs: number | null;
+  /** What it last reported of itself, if it does. */
+  readonly progress: Progress | null;
+  readonly lastFailure: string | null;
+  readonly nextAttemptAt: string | null;
+}
+
+/** A session with what its owner knows of it. */
+export interface SessionDetail {
+  readonly session: SessionRecord;
+  readonly owner: {
+    readonly workflowId: string;
+    readonly runId: string;
+    readonly workflowType: string;
+    readonly status: string;
+    readonly startedAt: string | null;
+    readonly closedAt: string | null;
+  };
+  /** The lease that is open for it; null where there is none. */
+  readonly lease: {
+    readonly activityId: string;
+    /** Since its last renewal; null where there was none yet. */
+    readonly renewedAgoMs: number | null;
+  } | null;
+  readonly running: readonly RunningStepRecord[];
+  /** In the order in which they were called. */
+  readonly steps: readonly StepRecord[];
+  /** Whether the history is longer than what was read of it, so that older steps are missing. */
+  readonly stepsTruncated: boolean;
 }

@@ -16,6 +16,7 @@ function worker(name: string, over: Partial<WorkerRecord> = {}): WorkerRecord {
     capabilities: ['gpu', 'ocr'],
     sessions: 1,
     cap: 4,
+    reserve: null,
     version: '0.1.0',
     host: 'host-with-a-rather-long-name',
     pid: 4242,
