@@ -83,6 +83,21 @@ export function controlQueueOf(queue: string): string {
   return `${queue}:control`;
 }
 
+/** The worker whose unique or control queue it is; undefined for a queue of another fleet or form. */
+export function parseWorkerQueue(fleet: string, queue: string): { name: string; instance: string } | undefined {
+  const match = /^([^-:]+)-([^:]+)\.([^.:]+)(:control)?$/.exec(queue);
+  if (match?.[1] !== fleet) return undefined;
+  return { name: match[2]!, instance: match[3]! };
+}
+
+/** The capability set of an acquire queue of the fleet; undefined for any other queue. */
+export function parseAcquireQueue(fleet: string, queue: string): string[] | undefined {
+  if (queue === acquireQueue(fleet, [])) return [];
+  const match = /^([^-:]+)-([^:]+):acquire$/.exec(queue);
+  if (match?.[1] !== fleet) return undefined;
+  return match[2]!.split('+');
+}
+
 /** The queue of the workflows that represent workers: `atlas:control`. */
 export function fleetControlQueue(fleet: string): string {
   return `${checkName('fleet', fleet)}:control`;

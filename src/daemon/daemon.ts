@@ -8,7 +8,6 @@
 import { randomBytes } from 'node:crypto';
 import { statfs } from 'node:fs/promises';
 import { hostname, loadavg, uptime } from 'node:os';
-import { fileURLToPath } from 'node:url';
 import type { NativeConnection } from '@temporalio/worker';
 import { AtlasError } from '../contract/errors.js';
 import type { ApplyAnswer, ApplyRequest, ExecutorState, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
@@ -21,6 +20,7 @@ import { DesiredTender } from './desired-tender.js';
 import { endGroup, ExecutorProcess } from './executor-process.js';
 import type { LedgerFile } from './ledger-file.js';
 import { LocalServer } from './local-server.js';
+import { modulesOf } from './modules.js';
 import type { Clock } from './ports.js';
 import { OwnerCheck } from './owner-check.js';
 import type { Presence } from './presence.js';
@@ -46,10 +46,6 @@ const STOP_EXTRA_MS = 20_000;
 /** How long an executor must stay up after a crash loop before sessions are taken again. */
 const SOUND_AFTER_MS = 30_000;
 const EXECUTOR_STOP_EXTRA_MS = 5_000;
-const DEFAULT_ACTIVITIES = fileURLToPath(new URL('../jobs/document/activities.js', import.meta.url));
-const DEFAULT_WORKFLOWS = fileURLToPath(new URL('../bundles/document.js', import.meta.url));
-/** The ending by which a file given with --workflows is known to be a bundle that was built before. */
-const BUNDLE_SUFFIX = '.bundle.js';
 
 export interface DaemonOptions {
   readonly config: Config;
@@ -371,7 +367,6 @@ export class Daemon {
 
   private executorSettings(): ExecutorSettings {
     const { config, directory, logFormat } = this.options;
-    const workflows = config.workflowsPath;
     return {
       fleet: this.identity.fleet,
       name: this.identity.name,
@@ -379,11 +374,7 @@ export class Daemon {
       capabilities: config.capabilities,
       keptDirectory: directory.keptRoot,
       keptForMs: config.keepMs,
-      activitiesPath: config.activitiesPath ?? DEFAULT_ACTIVITIES,
-      workflows:
-        workflows === undefined
-          ? { kind: 'bundle', path: DEFAULT_WORKFLOWS }
-          : { kind: workflows.endsWith(BUNDLE_SUFFIX) ? 'bundle' : 'path', path: workflows },
+      ...modulesOf(config),
       graceMs: config.graceMs,
       maxActivities: config.maxActivities,
       temporal: config.temporal,

@@ -1,5 +1,6 @@
 /** What `atlasd` does: configuration, state directory, daemon, and the signals that stop it. */
 import type { RunCommand } from '../commands/spec.js';
+import { AtlasError } from '../contract/errors.js';
 import { EXIT } from '../contract/exit-codes.js';
 import { createLogger } from '../terminal/log.js';
 import { VERSION } from '../contract/version.js';
@@ -7,6 +8,15 @@ import { configOf, stateDirectoryOf } from './inputs.js';
 import { defaultWorkerName, openStateDirectory } from './state-directory.js';
 
 export const run: RunCommand = async (context, parsed) => {
+  if (parsed.options['check'] === true) {
+    const { check } = await import('./check.js');
+    return await check(context, parsed);
+  }
+  if (parsed.given.has('format')) {
+    throw new AtlasError('Usage', '--format says how to print what --check finds; the daemon prints nothing.', {
+      next: 'Add --check, or choose the form of log lines with --log-format.',
+    });
+  }
   const config = configOf(context, parsed);
   const logFormat = config.logFormat === 'auto' ? (context.stderr.isTTY ? 'text' : 'json') : config.logFormat;
   const log = createLogger({ level: config.logLevel, format: logFormat, stream: context.stderr });

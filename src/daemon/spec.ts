@@ -14,10 +14,24 @@ export const atlasdSpec: CommandSpec = {
     'atlasd serves the queues of a fleet on this host: it grants sessions as far as it has slots, pins their activities to itself, and runs the activities and workflows of the given modules in a process of their own. Without modules it serves the document job.',
     'Every option can be given as a flag, as an environment variable and in the configuration file, and counts in this order. In the file --max-sessions is max_sessions, and --document-allow-files is allow_files in the table [document]. A key or an ATLAS_ variable that does not exist is refused. Durations have a unit: 500ms, 30s, 10m, 1h30m.',
     'The connection to Temporal comes from the profiles and TEMPORAL_ variables that the temporal command uses too.',
+    'With --check it looks, and neither serves nor changes anything: the configuration, the state directory and its disk, Temporal with namespace and version, the modules, and the programs for OCR where it serves the document job. Where an atlasd runs with the directory already, that one is asked too. Each line begins with ok, warn or fail; below a finding is what to do. It exits with 0 if nothing fails, with 5 if only Temporal does, and else with 1.',
     'SIGTERM stops granting, waits up to --grace for the sessions to end, and exits; sessions that remain are resumed by the next start. A second SIGTERM exits at once.',
   ],
+  usage: ['[options]', '--check [options]'],
   arguments: [],
-  options: configOptionSpecs(),
+  options: [
+    {
+      flags: '--check',
+      description: 'look whether a start with these options would go well, say what is wrong, and exit',
+    },
+    {
+      flags: '-o, --format <format>',
+      description: 'with --check: how to print what was found',
+      choices: ['text', 'json'],
+      defaultText: 'text',
+    },
+    ...configOptionSpecs(),
+  ],
   examples: [
     { command: 'atlasd', explanation: 'a worker named after the host, with four slots, for the document job' },
     { command: 'atlasd --capabilities gpu', explanation: 'also takes sessions that ask for gpu' },
@@ -29,6 +43,7 @@ export const atlasdSpec: CommandSpec = {
       command: 'atlasd --name worker-7 --activities ./dist/activities.js --workflows ./dist/workflows.js',
       explanation: 'serves your own modules',
     },
+    { command: 'atlasd --check --config /etc/atlas/atlasd.toml', explanation: 'would a start with this file go well?' },
   ],
   exitCodes: [EXIT.unreachable, EXIT.conflict],
   handlesSignals: true,

@@ -6,7 +6,7 @@
  * `renamed`, the caller drops them.
  */
 import { createHash, randomInt } from 'node:crypto';
-import { constants, readFileSync } from 'node:fs';
+import { constants, readFileSync, type Stats } from 'node:fs';
 import { access, chmod, mkdir, open, readFile, readdir, stat, type FileHandle } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -136,12 +136,73 @@ async function prepareDirectory(directory: string): Promise<void> {
   const { mode } = await stat(directory);
   await access(directory, constants.R_OK | constants.W_OK | constants.X_OK);
   if (created || (mode & 0o077) === 0) return;
-  // Tighten a directory that is ours or was made for us; but a slip such as `--state-dir /tmp` must not change /tmp.
+  if (await isOursToTighten(directory, mode)) await chmod(directory, DIRECTORY_MODE);
+}
+
+/**
+ * Whether a directory that others may look into was made by or for atlasd: a slip such as `--state-dir /tmp` must not
+ * change /tmp. Throws where it can not be used at all.
+ */
+async function isOursToTighten(directory: string, mode: number): Promise<boolean> {
   const names = await readdir(directory);
-  if (names.length === 0 || names.includes(QUEUE_FILE) || names.includes(LOCK_FILE)) {
-    await chmod(directory, DIRECTORY_MODE);
-  } else if ((mode & 0o022) !== 0) {
-    throw errnoError('EPERM', 'it has files that are not of atlasd, and other users may write to it');
+  if (names.length === 0 || names.includes(QUEUE_FILE) || names.includes(LOCK_FILE)) return true;
+  if ((mode & 0o022) === 0) return false;
+  throw errnoError('EPERM', 'it has files that are not of atlasd, and other users may write to it');
+}
+
+export interface DirectoryProbe {
+  /** The directory, or the nearest above it that is there. */
+  readonly nearest: string;
+  readonly exists: boolean;
+  /** The pid that its user has written down, '' where it wrote none; null where nobody uses it. */
+  readonly heldBy: string | null;
+}
+
+/**
+ * Whether this user could start an atlasd with the directory. Creates and changes nothing, but holds a free lock for a
+ * moment: there is no other way to ask for it.
+ *
+ * @throws {@link AtlasError} `StateDirUnwritable`
+ */
+export async function probeStateDirectory(path: string): Promise<DirectoryProbe> {
+  const directory = resolve(path);
+  return await describingErrors(directory, async () => {
+    let nearest = directory;
+    let found = await statOrNothing(nearest);
+    while (found === undefined && dirname(nearest) !== nearest) {
+      nearest = dirname(nearest);
+      found = await statOrNothing(nearest);
+    }
+    if (found?.isDirectory() !== true) throw errnoError('ENOTDIR', `${nearest} is not a directory`);
+    const exists = nearest === directory;
+    await access(nearest, constants.W_OK | constants.X_OK | (exists ? constants.R_OK : 0));
+    if (!exists) return { nearest, exists, heldBy: null };
+    if ((found.mode & 0o077) !== 0) await isOursToTighten(directory, found.mode);
+    return { nearest, exists, heldBy: await lockHolder(directory) };
+  });
+}
+
+async function statOrNothing(path: string): Promise<Stats | undefined> {
+  return await stat(path).catch((error: unknown) => {
+    if (isErrno(error, 'ENOENT')) return undefined;
+    throw error;
+  });
+}
+
+async function lockHolder(directory: string): Promise<string | null> {
+  const { tryLock } = await import('fs-native-extensions');
+  let handle: FileHandle;
+  try {
+    handle = await open(join(directory, LOCK_FILE), constants.O_RDWR);
+  } catch (error) {
+    if (isErrno(error, 'ENOENT')) return null;
+    throw error;
+  }
+  try {
+    return tryLock(handle.fd) ? null : (await handle.readFile('utf8')).trim();
+  } finally {
+    // Gives the lock up where it was free.
+    await handle.close();
   }
 }
 

@@ -85,7 +85,7 @@ function factLines(facts: readonly Fact[], { width, style }: PageOptions): strin
 }
 
 /** Ready, or why it takes no session: the reason that ends last is told first. */
-function workerState({ snapshot, desired }: LocalStatus): { text: string; colour: 'green' | 'yellow' | 'red' } {
+export function workerState({ snapshot, desired }: LocalStatus): { text: string; colour: 'green' | 'yellow' | 'red' } {
   const { sessions, executor } = snapshot;
   const left = sessions.length === 0 ? 'no session left' : `${count(sessions.length, 'session')} left`;
   const orders = {

@@ -18,6 +18,7 @@ import type { CurrentWorker } from '../activity/index.js';
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
+import { PING_ACTIVITY } from '../contract/probe.js';
 import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
 import { throwingFailures } from './failures.js';
@@ -88,6 +89,8 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     Worker.create({
       ...common,
       taskQueue: settings.queue,
+      // Beside the user's: whoever probes the worker wants to know whether pinned activities run here.
+      activities: { ...activities, [PING_ACTIVITY]: () => Promise.resolve() },
       maxConcurrentActivityTaskExecutions: MAX_PINNED,
       // Core would hold reports back for most of the heartbeat timeout, and whoever watches would see nothing move.
       maxHeartbeatThrottleInterval: PROGRESS_INTERVAL,
@@ -103,7 +106,7 @@ async function workflowCode({ kind, path }: ExecutorSettings['workflows']): Prom
 }
 
 /** Every exported function of the module is an activity. */
-async function loadActivities(path: string): Promise<Record<string, (...args: never[]) => unknown>> {
+export async function loadActivities(path: string): Promise<Record<string, (...args: never[]) => unknown>> {
   let module: Record<string, unknown>;
   try {
     module = (await import(pathToFileURL(path).href)) as Record<string, unknown>;

@@ -42,6 +42,9 @@ import {
 import { SUSPECTED_SIGNAL, type Suspicion } from '../contract/session.js';
 import { Desk, type DeskRecord } from './desk.js';
 
+/** In the same bundle, for the same Workers. */
+export { atlasProbe } from './probe.js';
+
 const registerUpdate = defineUpdate<RegisterAnswer, [WorkerIdentity, DesiredState | undefined]>(REGISTER_UPDATE);
 const stoppedUpdate = defineUpdate<void, [StoppedNotice]>(STOPPED_UPDATE);
 const forgetUpdate = defineUpdate<void, [ForgetOrder]>(FORGET_UPDATE);

@@ -16,6 +16,7 @@ import { COMMANDS } from '../../src/commands/index.js';
 import { VERSION } from '../../src/contract/version.js';
 
 const ATLAS = fileURLToPath(new URL('../../bin/atlas.js', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const ATLASD_PROGRAM = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 
 let directory: string;
@@ -28,6 +29,9 @@ beforeAll(async () => {
   await writeFile(join(directory, 'notes.pdf'), 'These are notes, and not a PDF.\n');
   await writeFile(join(directory, 'report.pdf'), '%PDF-1.7\n%%EOF\n');
   await writeFile(join(directory, 'file'), '');
+  await writeFile(join(directory, 'exits.mjs'), `console.error('No licence.'); process.exit(3);`);
+  await writeFile(join(directory, 'none.mjs'), 'export const limit = 3;');
+  await writeFile(join(directory, 'broken.mjs'), `import './nope.js'; export async function order() {}`);
   await mkdir(join(directory, 'folder'));
   const server = createServer();
   server.listen(0, '127.0.0.1');
@@ -65,7 +69,10 @@ function transcript(command: string, argv: readonly string[], { stdout, stderr, 
     .join('\n')
     .replaceAll(directory, 'DIR')
     .replaceAll(String(closedPort), 'PORT')
-    .replaceAll(VERSION, 'VERSION');
+    .replaceAll(VERSION, 'VERSION')
+    .replaceAll(ROOT, 'ROOT/')
+    .replace(/[\d.]+ \w+ of [\d.]+ \w+ free/g, 'FREE of TOTAL free')
+    .replace(/\buid \d+/g, 'uid UID');
 }
 
 const CASES: Readonly<Record<string, readonly string[]>> = {
@@ -139,6 +146,8 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'run-no-server': ['run', 'process-document', 'report.pdf', '--address', 'CLOSED'],
 };
 
+const NPM_OCR = ['--document-ocr-engine', 'npm'];
+
 /** Every state directory is named: that of root is not below the home. */
 const ATLASD_CASES: Readonly<Record<string, readonly string[]>> = {
   'atlasd-help': ['--help'],
@@ -153,6 +162,23 @@ const ATLASD_CASES: Readonly<Record<string, readonly string[]>> = {
   'atlasd-status-nothing-json': ['status', '--state-dir', 'state', '-o', 'json'],
   'atlasd-status-bad-choice': ['status', '-o', 'yaml'],
   'atlasd-status-bad-fleet': ['status', '--fleet', 'My-Fleet'],
+  'atlasd-format-without-check': ['-o', 'json'],
+  // The engine of npm, since what else it says depends on what is installed.
+  'atlasd-check-no-server': ['--check', '--address', 'CLOSED', '--state-dir', 'state', ...NPM_OCR],
+  'atlasd-check-failures': [
+    ...['--check', '--address', 'CLOSED', '--state-dir', 'file/state'],
+    ...['--activities', 'exits.mjs', '--workflows', 'broken.mjs'],
+  ],
+  'atlasd-check-modules': [
+    ...['--check', '--address', 'CLOSED', '--state-dir', 'state'],
+    ...['--activities', 'none.mjs', '--workflows', 'broken.mjs'],
+  ],
+  'atlasd-check-missing-modules': [
+    ...['--check', '--address', 'CLOSED', '--state-dir', 'state'],
+    ...['--activities', 'missing.mjs', '--workflows', 'missing.bundle.js'],
+  ],
+  'atlasd-check-config': ['--check', '--reserve', 'gpu=1'],
+  'atlasd-check-config-json': ['--check', '--reserve', 'gpu=1', '-o', 'json'],
   'atlasd-status-no-config': ['status', '--config', 'missing.toml'],
 };
 

@@ -3,8 +3,6 @@
  * once, also while Temporal is away; the daemon tells the fleet when it answers again.
  */
 import { randomUUID } from 'node:crypto';
-import { homedir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describeDesired, firstNote } from '../../contract/desired.js';
 import { AtlasError } from '../../contract/errors.js';
@@ -12,6 +10,8 @@ import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
 import type { OperatorOrder, SessionSnapshot } from '../../contract/fleet.js';
 import type { LocalOrder, LocalOrderAnswer, LocalStatus } from '../../contract/local.js';
 import { RELEASE_PATIENCE_MS, RETURN_PATIENCE_MS } from '../../fleet/drain-plan.js';
+import { localCall } from '../../local/client.js';
+import { defaultStateDirectory, socketPathIn } from '../../local/paths.js';
 import { count, formatDuration, plainText } from '../../terminal/format.js';
 import { JSON_VERSION } from '../../terminal/records.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
@@ -20,7 +20,6 @@ import { fleetOf } from './connection.js';
 import { reasonOf } from './cordon-workers.js';
 import type { DrainAsked } from './drain-options.js';
 import { wordsOf } from './fleet-access.js';
-import { localCall } from './local-call.js';
 import { operatorOf } from './operator.js';
 
 const LOOK_INTERVAL_MS = 500;
@@ -82,16 +81,11 @@ interface LocalDaemon {
 function daemonOf({ env }: CommandContext, parsed: ParsedCommand): LocalDaemon {
   const given = parsed.options['stateDir'];
   const directory = typeof given === 'string' ? given : defaultStateDirectory(env, fleetOf(parsed));
-  const socket = join(directory, 'atlasd.sock');
+  const socket = socketPathIn(directory);
   return {
-    status: async () => (await localCall(socket, 'GET', '/status')) as LocalStatus,
-    order: async (order) => (await localCall(socket, 'POST', '/orders', order)) as LocalOrderAnswer,
+    status: () => localCall(socket, 'GET', '/status'),
+    order: (order) => localCall(socket, 'POST', '/orders', order),
   };
-}
-
-function defaultStateDirectory(env: NodeJS.ProcessEnv, fleet: string): string {
-  if (process.getuid?.() === 0) return join('/var/lib/atlas', fleet);
-  return join(env['HOME'] ?? homedir(), '.local/state/atlas', fleet);
 }
 
 function orderOf(context: CommandContext, parsed: ParsedCommand): OperatorOrder {

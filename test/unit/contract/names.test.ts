@@ -7,7 +7,9 @@ import {
   checkName,
   fleetControlQueue,
   MAX_NAME_LENGTH,
+  parseAcquireQueue,
   parseSessionActivityId,
+  parseWorkerQueue,
   pooledQueue,
   sessionActivityId,
   sessionKey,
@@ -150,5 +152,26 @@ describe('workerOfIdentity', () => {
     expect(workerOfIdentity('worker-7@atlas supervisor')).toBe('worker-7');
     expect(workerOfIdentity('4711')).toBeUndefined();
     expect(workerOfIdentity('')).toBeUndefined();
+  });
+});
+
+describe('queues read back', () => {
+  it.each([[[]], [['gpu']], [['gpu.a100', 'o-cr']]])('gives the capability set %j of an acquire queue', (set) => {
+    expect(parseAcquireQueue('atlas', acquireQueue('atlas', set))).toEqual(set);
+    expect(parseAcquireQueue('other', acquireQueue('atlas', set))).toBeUndefined();
+    expect(parseAcquireQueue('atlas', pooledQueue('atlas', set))).toBeUndefined();
+  });
+
+  it.each(['worker-7', 'w.x-1'])('gives the worker %s of its unique and its control queue', (name) => {
+    const worker = { name, instance: 'k3f9' };
+    expect(parseWorkerQueue('atlas', workerQueue('atlas', name, 'k3f9'))).toEqual(worker);
+    expect(parseWorkerQueue('atlas', workerControlQueue('atlas', name, 'k3f9'))).toEqual(worker);
+    expect(parseWorkerQueue('other', workerQueue('atlas', name, 'k3f9'))).toBeUndefined();
+    expect(parseWorkerQueue('atlas', acquireQueue('atlas', ['gpu']))).toBeUndefined();
+  });
+
+  it('takes the queues of fleets and of acquisitions for no worker', () => {
+    for (const queue of [fleetControlQueue('atlas'), pooledQueue('atlas'), acquireQueue('atlas', ['gpu.a100'])])
+      expect(parseWorkerQueue('atlas', queue)).toBeUndefined();
   });
 });

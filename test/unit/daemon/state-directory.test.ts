@@ -4,7 +4,12 @@ import { chmod, cp, mkdir, mkdtemp, readFile, readdir, rename, rm, stat, writeFi
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { defaultWorkerName, openStateDirectory, type StateDirectory } from '../../../src/daemon/state-directory.js';
+import {
+  defaultWorkerName,
+  openStateDirectory,
+  probeStateDirectory,
+  type StateDirectory,
+} from '../../../src/daemon/state-directory.js';
 
 const WORKER = { fleet: 'atlas', name: 'worker-7', machineId: 'machine-a' };
 
@@ -223,6 +228,35 @@ describe('openStateDirectory', () => {
       message: expect.stringContaining(`which is ${limit + 1} bytes; this system allows ${limit}`),
     });
     await expect(stat(`${fitting}x`)).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+});
+
+describe('probeStateDirectory', () => {
+  it('creates nothing', async () => {
+    expect(await probeStateDirectory(path)).toEqual({ nearest: base, exists: false, heldBy: null });
+    expect(await readdir(base)).toEqual([]);
+  });
+
+  it('says who uses the directory, and does not keep the lock of one that nobody uses', async () => {
+    const directory = await openStateDirectory(path, WORKER);
+    // Locks of Linux are of the open file, so that a second one in this process is refused too.
+    expect(await probeStateDirectory(path)).toEqual({ nearest: path, exists: true, heldBy: String(process.pid) });
+    await directory.release();
+    expect(await probeStateDirectory(path)).toEqual({ nearest: path, exists: true, heldBy: null });
+    await openOnce();
+  });
+
+  it('refuses what a start would refuse', async () => {
+    const file = join(base, 'file');
+    await writeFile(file, '');
+    await expect(probeStateDirectory(file)).rejects.toMatchObject({ code: 'StateDirUnwritable' });
+    await expect(probeStateDirectory(join(file, 'state'))).rejects.toMatchObject({ code: 'StateDirUnwritable' });
+    const shared = join(base, 'shared');
+    await mkdir(shared);
+    await writeFile(join(shared, 'notes'), '');
+    await chmod(shared, 0o777);
+    await expect(probeStateDirectory(shared)).rejects.toMatchObject({ code: 'StateDirUnwritable' });
+    await expect(openOnce(shared)).rejects.toMatchObject({ code: 'StateDirUnwritable' });
   });
 });
 
