@@ -16,7 +16,7 @@ export const sessionsRelease: CommandSpec = {
   description: [
     'The activities of the session are cancelled, and killed where they ignore it for 30 seconds; then its slot and its scratch directory are free. Its workflow has lost the session: it does the sequence again on another worker, or fails, as its onLost says. With --fail-owner it fails with SessionReleased. Your name and reason are in the message.',
     'A session is named by its id, or by a beginning that no other session has. Several of the options that choose must all hold.',
-    'Where the worker does not answer, its owner is told instead, after as long as the worker may still be running something for it; what the worker has of it ends when it returns. Exit code 0 means that slot and scratch are free or, on such a worker, that the owner was told. 1 means that neither is so, as when the owner has ended or holds another session by now.',
+    'Where the worker does not answer, its owner is told instead, after as long as the worker may still be running something for it; what the worker has of it ends when it returns. Exit code 0 means that slot and scratch are free or, on such a worker, that its owner no longer holds on to the session: it was told, has ended, or had moved on by itself. The output says which.',
     'You are asked first, with a list; off a terminal --yes is needed.',
   ],
   arguments: [

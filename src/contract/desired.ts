@@ -100,6 +100,11 @@ export function released(desired: DesiredState, order: OperatorOrder, nowMs: num
   return { ...desired, notes: appended(desired.notes, noteOf('release', order, nowMs)) };
 }
 
+/** An order that came as a signal was not followed: nobody waits for an answer, so that it is noted. */
+export function refused(desired: DesiredState, { who }: OperatorOrder, why: string, nowMs: number): DesiredState {
+  return { ...desired, notes: appended(desired.notes, { action: 'refused', who, why, atMs: nowMs }) };
+}
+
 /** `cordoned by ops@bastion since 2026-03-01T10:00:00Z ("disk swap")`, for refusals and the REASON column. */
 export function describeDesired(desired: DesiredState): string {
   const note = firstNote(desired);

@@ -52,7 +52,8 @@ export interface WorkerIdentity {
 /** Whether a worker takes new sessions, as operators want it; pinned activities of sessions it holds run all the same. */
 export type Scheduling = 'open' | 'cordoned' | 'draining' | 'drained';
 
-export type OperatorAction = 'cordon' | 'uncordon' | 'drain' | 'release' | 'deadline' | 'drained';
+/** `refused`: an order that waited for a worker of the fleet to run, and could not be followed then. */
+export type OperatorAction = 'cordon' | 'uncordon' | 'drain' | 'release' | 'deadline' | 'drained' | 'refused';
 
 /** One thing that was done to a worker: by whom, why and when. */
 export interface OperatorNote {

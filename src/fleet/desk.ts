@@ -15,7 +15,7 @@ import {
   setHandler,
   sleep,
 } from '@temporalio/workflow';
-import { cordoned, drained, draining, overdue, refusalOf, released, uncordoned } from '../contract/desired.js';
+import { cordoned, drained, draining, overdue, refusalOf, refused, released, uncordoned } from '../contract/desired.js';
 import {
   APPLY_ACTIVITY,
   type ApplyAnswer,
@@ -183,6 +183,7 @@ export class Desk {
         who: signalled.order.who,
         reason: refusal,
       });
+      this.change((desired, nowMs) => refused(desired, signalled.order, refusal, nowMs));
       return;
     }
     if (signalled.kind === 'cordon') await this.cordon(signalled.order);

@@ -35,6 +35,7 @@ import {
   type RegisterAnswer,
   STOPPED_UPDATE,
   type StoppedNotice,
+  UNTOUCHED,
   type WorkerIdentity,
   WORKER_MEMO_KEY,
   type WorkerMemo,
@@ -95,7 +96,7 @@ export async function atlasWorker(carried?: WorkerMemo, unfinished?: Unfinished)
   );
   const note = (next: WorkerMemo): void => {
     const { desired, appliedRevision } = desk;
-    memo = { ...next, ...(desired.revision === 0 ? {} : { desired, appliedRevision }) };
+    memo = { ...next, ...(desired === UNTOUCHED ? {} : { desired, appliedRevision }) };
     upsertMemo({ [WORKER_MEMO_KEY]: memo });
   };
   const transition = (state: HeldWorkerState, identity: WorkerIdentity, lastSnapshot?: PresenceSnapshot): void => {

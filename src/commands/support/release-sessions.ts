@@ -150,15 +150,9 @@ function tell(
     }
     reportFailures(context, outcomes);
   }
-  return worstExit([
-    ...outcomes.map(({ report }) => report?.exitCode ?? EXIT.done),
-    ...[...results.values()].map((outcome) => (isSettled(outcome) ? EXIT.done : EXIT.failed)),
-  ]);
-}
-
-/** Slot and scratch are free, or the owner of a session on a dead worker knows. */
-function isSettled(outcome: ReleaseResult['outcome']): boolean {
-  return outcome === 'released' || outcome === 'not-held' || outcome === 'owner-told';
+  // Every outcome is as good as it can be: slot and scratch are free or, on a worker that does not answer, no owner holds
+  // on to the session any more and the release is recorded for the worker's return.
+  return worstExit(outcomes.map(({ report }) => report?.exitCode ?? EXIT.done));
 }
 
 export function outcomeText({ worker, workflowId }: SessionRecord, outcome: ReleaseResult['outcome']): string {

@@ -300,8 +300,8 @@ describe('sessions release', () => {
     ['released', 0],
     ['not-held', 0],
     ['owner-told', 0],
-    ['owner-moved-on', 1],
-    ['owner-closed', 1],
+    ['owner-moved-on', 0],
+    ['owner-closed', 0],
   ] as const)('says of "%s" what has come of it, and ends with %i', async (outcome, expected) => {
     const fleet = fleetOf();
     fleet.releaseOutcome = outcome;
