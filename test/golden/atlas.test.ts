@@ -105,6 +105,9 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'server-unreachable': ['workers', 'ls', '--address', 'CLOSED'],
   'server-unreachable-json': ['sessions', 'ls', '--address', 'CLOSED', '-o', 'json'],
   'server-address-not-valid': ['workers', 'ls', '--address', 'http://127.0.0.1:7233'],
+  'doctor-unknown-check': ['doctor', '--check', 'clock'],
+  'doctor-short-timeout': ['doctor', '--timeout', '1s'],
+  'doctor-unreachable': ['doctor', '--address', 'CLOSED'],
   'run-no-server': ['run', 'process-document', 'report.pdf', '--address', 'CLOSED'],
 };
 
