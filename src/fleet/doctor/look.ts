@@ -68,7 +68,7 @@ function ofState(worker: WorkerRecord, atlas: AtlasCommand): Finding[] {
           'fail',
           name,
           `lost${ago}: ${reason ?? 'it sends no presence'}`,
-          `${onHost(worker)}; if it is gone for good: \`${atlas(`atlas workers forget ${name}`)}\``,
+          `${onHost(worker)}; if it is gone for good: \`${atlas(`atlas workers forget ${name}${worker.sessions > 0 ? ' --with-sessions' : ''}`)}\``,
         ),
       ];
     case 'stale':
@@ -129,7 +129,7 @@ function ofOrders({ name, state, sessions, scheduling }: WorkerRecord, atlas: At
         'warn',
         name,
         `its drain by ${drain.who} is overdue since ${drain.deadlineAt ?? 'its deadline'}; ${counted(sessions, 'session')} left`,
-        `\`${atlas('atlas sessions ls')}\` shows them; end one with \`${atlas('atlas sessions release SESSION')}\``,
+        `\`${atlas('atlas sessions ls')}\` shows them; end all of them with \`${atlas(`atlas sessions release --worker ${name}`)}\``,
       ),
     );
   // A worker that is away gets it when it returns, and is reported as that.

@@ -47,7 +47,7 @@ describe('workers', () => {
   });
 
   it.each([
-    ['lost', 'fail', 'atlas workers forget a --fleet atlas'],
+    ['lost', 'fail', 'atlas workers forget a --with-sessions --fleet atlas'],
     ['stale', 'warn', 'atlas doctor --check workers --fleet atlas'],
     ['degraded', 'fail', 'journalctl -u atlasd'],
     ['registering', 'warn', 'atlas doctor --fleet atlas'],
@@ -60,6 +60,11 @@ describe('workers', () => {
   it('fails where none is live, or none was ever there', () => {
     expect(levels(check([workerRecord('a', { state: 'stopped' })]))).toEqual(['fail atlas']);
     expect(check([])[0]?.next).toContain('`atlasd --fleet atlas`');
+  });
+
+  it('has one forgotten with its sessions only where it held some', () => {
+    const [found] = check([workerRecord('a', { state: 'lost', sessions: 0 }), workerRecord('b')]);
+    expect(found?.next).toContain('`atlas workers forget a --fleet atlas`');
   });
 
   it('warns of a ready worker whose executor is not up', () => {
@@ -83,6 +88,7 @@ describe('workers', () => {
     expect(check([workerRecord('a', { state: 'draining', scheduling: draining })])[0]).toMatchObject({
       level: 'warn',
       message: 'its drain by ops@bastion is overdue since 2026-01-01T11:30:00.000Z; 1 session left',
+      next: expect.stringContaining('`atlas sessions release --worker a --fleet atlas`') as string,
     });
     const late = { ...scheduling, scheduling: 'cordoned', applied: false, since: '2026-01-01T11:59:00.000Z' } as const;
     expect(levels(check([workerRecord('a', { state: 'cordoned', scheduling: late })]))).toEqual(['warn a']);
