@@ -3,6 +3,7 @@ import { complete } from './complete.js';
 import { completion } from './completion.js';
 import { cordon } from './cordon.js';
 import { dev } from './dev.js';
+import { doctor } from './doctor.js';
 import { drain } from './drain.js';
 import { poolsLs } from './pools-ls.js';
 import { run } from './run.js';
@@ -31,6 +32,7 @@ export const COMMANDS: readonly CommandSpec[] = [
   uncordon,
   drain,
   wait,
+  doctor,
   dev,
   completion,
 ];

@@ -5,6 +5,8 @@ import { randomUUID } from 'node:crypto';
 import { type Client, WorkflowFailedError } from '@temporalio/client';
 import { fleetControlQueue } from '../contract/names.js';
 import {
+  PROBE_ANSWERED_WITHIN_MS,
+  PROBE_TAKEN_WITHIN_MS,
   PROBE_WORKFLOW_TYPE,
   type ProbeAnswer,
   type ProbeOutcome,
@@ -19,6 +21,8 @@ const TARGETS_PER_PROBE = 20;
 const PROBES_AT_ONCE = 5;
 /** A workflow task that a frozen supervisor has taken is given to another one after this. */
 const TASK_TIMEOUT_MS = 2_000;
+/** What a probe takes that gets no answer, and two workflow tasks that a frozen supervisor has taken. */
+const NEEDED_MS = PROBE_TAKEN_WITHIN_MS + PROBE_ANSWERED_WITHIN_MS + 2 * TASK_TIMEOUT_MS;
 
 export interface ProbeOptions {
   readonly fleet: string;
@@ -26,9 +30,13 @@ export interface ProbeOptions {
   readonly deadlineMs: number;
 }
 
-/** What became of a probe. `not-run`: no supervisor of the fleet ran it to its end in time; nothing is known. */
+/**
+ * What became of a probe. `not-run`: no supervisor of the fleet ran it to its end, so that nothing is known; `hadTime`
+ * unless that may be for want of time.
+ */
 export type Probed<Answer> =
-  { readonly kind: 'answered'; readonly answer: Answer } | { readonly kind: 'not-run'; readonly reason: string };
+  | { readonly kind: 'answered'; readonly answer: Answer }
+  | { readonly kind: 'not-run'; readonly reason: string; readonly hadTime: boolean };
 
 export interface ProbedQueues {
   readonly target: ProbeTarget;
@@ -76,7 +84,7 @@ async function runProbe(
   { fleet, deadlineMs }: ProbeOptions,
 ): Promise<Probed<ProbeAnswer>> {
   const forMs = deadlineMs - Date.now();
-  if (forMs <= 0) return { kind: 'not-run', reason: 'there was no time left for it' };
+  if (forMs <= 0) return { kind: 'not-run', reason: 'there was no time left for a probe', hadTime: false };
   const handle = await client.connection.withDeadline(deadlineMs, () =>
     client.workflow.start<(request: ProbeRequest) => Promise<ProbeAnswer>>(PROBE_WORKFLOW_TYPE, {
       taskQueue: fleetControlQueue(fleet),
@@ -94,7 +102,8 @@ async function runProbe(
     if (error instanceof WorkflowFailedError && error.cause?.name === 'TimeoutFailure')
       return {
         kind: 'not-run',
-        reason: `no supervisor of the fleet ran the probe within ${Math.round(forMs / 1_000)} s`,
+        reason: `no supervisor of the fleet ran the probe to its end within ${Math.round(forMs / 1_000)} s`,
+        hadTime: forMs >= NEEDED_MS,
       };
     throw error;
   }

@@ -143,6 +143,9 @@ const CASES: Readonly<Record<string, readonly string[]>> = {
   'top-no-terminal': ['top'],
   'top-interval-without-unit': ['top', '--interval', '2'],
   'top-interval-too-short': ['top', '--interval', '10ms'],
+  'doctor-unknown-check': ['doctor', '--check', 'clock'],
+  'doctor-short-timeout': ['doctor', '--timeout', '1s'],
+  'doctor-unreachable': ['doctor', '--address', 'CLOSED'],
   'run-no-server': ['run', 'process-document', 'report.pdf', '--address', 'CLOSED'],
 };
 
