@@ -14,6 +14,7 @@ import { EXIT, type ExitCode } from '../contract/exit-codes.js';
 import type { LocalStatus } from '../contract/local.js';
 import { VERSION } from '../contract/version.js';
 import type { ModuleFindings } from '../executor/check-modules.js';
+import { probeQueues } from '../fleet/probe-client.js';
 import { localCall } from '../local/client.js';
 import { socketPathIn } from '../local/paths.js';
 import { connectClient, loadProfile, toServerError, type TemporalClient } from '../temporal/connect.js';
@@ -32,6 +33,8 @@ const LOW_DISK_BYTES = 1_000_000_000;
 const CALL_TIMEOUT_MS = 5_000;
 /** Bundling workflows takes some seconds, on a busy host many. */
 const MODULES_TIMEOUT_MS = 60_000;
+/** What the probe may take by its own limits, and for its workflow tasks. */
+const PROBE_TIMEOUT_MS = 15_000;
 const TOOL_TIMEOUT_MS = 10_000;
 const STDERR_KEPT = 2_000;
 const STDERR_LINES_SHOWN = 5;
@@ -49,10 +52,11 @@ export const check: RunCommand = async (context, parsed) => {
 
 async function checkAll(context: CommandContext, config: Config, report: Report): Promise<void> {
   const directory = stateDirectoryOf(context, config);
-  await checkStateDirectory(report, config, directory);
+  const running = await checkStateDirectory(report, config, directory);
   const temporal = await checkServer(report, context, config);
   try {
-    if (temporal !== undefined) await checkNamespace(report, temporal);
+    const isKnown = temporal !== undefined && (await checkNamespace(report, temporal));
+    if (isKnown && running !== undefined) await checkQueues(report, temporal, running);
   } finally {
     await temporal?.close();
   }
@@ -77,7 +81,11 @@ function describeConfig({ fleet, name, maxSessions, capabilities, sources }: Con
 
 // ---- This host ----
 
-async function checkStateDirectory(report: Report, config: Config, directory: string): Promise<void> {
+async function checkStateDirectory(
+  report: Report,
+  config: Config,
+  directory: string,
+): Promise<LocalStatus | undefined> {
   const probe = await report.of('state directory', async () => {
     socketPathIn(directory);
     const found = await probeStateDirectory(directory);
@@ -89,7 +97,7 @@ async function checkStateDirectory(report: Report, config: Config, directory: st
         : `is used by an atlasd that runs${pid}`;
     return { value: found, detail: `${directory} ${state}` };
   });
-  if (probe === undefined) return;
+  if (probe === undefined) return undefined;
   await report.of('disk', async () => {
     const { bavail, blocks, bsize } = await statfs(probe.nearest);
     const detail = `${formatBytes(bavail * bsize)} of ${formatBytes(blocks * bsize)} free below ${probe.nearest}`;
@@ -97,7 +105,7 @@ async function checkStateDirectory(report: Report, config: Config, directory: st
     const next = 'Free space there, or choose a larger disk with --state-dir: the files of sessions are kept in it.';
     return { value: undefined, level: 'warn', detail, next };
   });
-  if (probe.heldBy !== null) await checkRunning(report, config, directory);
+  return probe.heldBy === null ? undefined : await checkRunning(report, config, directory);
 }
 
 /** The atlasd that uses the directory: this command takes the place of none. */
@@ -147,12 +155,42 @@ async function checkServer(
   });
 }
 
-async function checkNamespace(report: Report, temporal: TemporalClient): Promise<void> {
+/** Whether it is there. */
+async function checkNamespace(report: Report, temporal: TemporalClient): Promise<boolean> {
   const { namespace } = temporal.profile;
-  await report.of('namespace', async () => {
+  const found = await report.of('namespace', async () => {
     await answered(temporal, () => temporal.connection.workflowService.describeNamespace({ namespace }));
-    return { value: undefined, detail: `${namespace} exists` };
+    return { value: true, detail: `${namespace} exists` };
   });
+  return found === true;
+}
+
+/** Whether what the fleet asks of the running worker reaches its supervisor and its executor: both have a queue. */
+async function checkQueues(report: Report, temporal: TemporalClient, { identity }: LocalStatus): Promise<void> {
+  const { name: worker, queue, fleet } = identity;
+  const probed = await report.of('probe', async () => {
+    const deadlineMs = Date.now() + PROBE_TIMEOUT_MS;
+    const [answer] = await probeQueues(temporal.client, [{ worker, queue }], { fleet, deadlineMs });
+    if (answer!.probed.kind === 'answered')
+      return {
+        value: answer!.probed.answer,
+        detail: `a workflow of the fleet ${fleet} asked both queues of ${worker}`,
+      };
+    const detail = `the queues of ${worker} could not be asked: ${answer!.probed.reason}`;
+    const next = 'Compare address and namespace with those that the running atlasd has, and read its log.';
+    return { value: undefined, level: 'fail', detail, next };
+  });
+  if (probed === undefined) return;
+  for (const [name, { answered: isAnswered, tookMs, reason }] of [
+    ['control queue', probed.control],
+    ['unique queue', probed.pinned],
+  ] as const) {
+    await report.of(name, () => {
+      if (isAnswered) return Promise.resolve({ value: undefined, detail: `answered within ${tookMs} ms` });
+      const next = 'Read the log of the running atlasd; if it says nothing, restart it: its sessions are resumed.';
+      return Promise.resolve({ value: undefined, level: 'fail', detail: reason ?? 'no answer', next });
+    });
+  }
 }
 
 async function answered<T>({ connection, profile }: TemporalClient, call: () => Promise<T>): Promise<T> {

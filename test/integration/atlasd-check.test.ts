@@ -4,6 +4,8 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { localCall } from '../../src/local/client.js';
+import { socketPathIn } from '../../src/local/paths.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { fixtureArgs, startWorker } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
@@ -51,6 +53,8 @@ const SOUND = {
   workflows: 'ok',
 };
 
+const ANSWERS = { probe: 'ok', 'control queue': 'ok', 'unique queue': 'ok' };
+
 describe('atlasd --check', () => {
   it('finds nothing wrong where a start would go well, and leaves nothing behind', SLOW, async () => {
     const base = await temporaryDirectory();
@@ -65,11 +69,21 @@ describe('atlasd --check', () => {
     const worker = await startWorker({ fleet, name: 'worker-7' });
     const args = ['--state-dir', worker.stateDirectory, '--fleet', fleet, ...fixtureArgs()];
     const found = await check(args);
-    expect(found).toMatchObject({ exit: 0, levels: { ...SOUND, 'running atlasd': 'ok' } });
+    expect(found).toMatchObject({ exit: 0, levels: { ...SOUND, 'running atlasd': 'ok', ...ANSWERS } });
     expect(found.details['state directory']).toContain(`process ${worker.child.pid}`);
     expect(found.details['running atlasd']).toBe('worker-7: ready; 0 of 4 slots taken');
     expect((await check([...args, '--name', 'worker-8'])).levels).toMatchObject({ 'running atlasd': 'warn' });
     expect(worker.running).toBe(true);
+
+    // It answers on its socket, and the executor takes nothing from its queue.
+    const { executor } = (await localCall(socketPathIn(worker.stateDirectory), 'GET', '/status')).snapshot;
+    process.kill(executor.pid!, 'SIGSTOP');
+    try {
+      const frozen = await check(args);
+      expect(frozen).toMatchObject({ exit: 1, levels: { ...SOUND, ...ANSWERS, 'unique queue': 'fail' } });
+    } finally {
+      process.kill(executor.pid!, 'SIGCONT');
+    }
   });
 
   it('ends with 5 where only the namespace is missing, and with 1 where more fails', SLOW, async () => {
