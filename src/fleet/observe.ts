@@ -129,7 +129,7 @@ export class FleetView {
 
   /** The workflows that represent the workers. */
   private async known(): Promise<Execution[]> {
-    const query = `WorkflowType = '${WORKER_WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' AND TaskQueue = '${fleetControlQueue(this.fleet)}'`;
+    const query = workersQuery(this.fleet);
     const { namespace } = this.client.options;
     const known: Execution[] = [];
     let nextPageToken: Uint8Array = new Uint8Array();
@@ -261,6 +261,11 @@ function exhausted(error: unknown): AtlasError | undefined {
     cause = cause.cause;
   }
   return undefined;
+}
+
+/** The visibility query for the workflows that represent the workers of a fleet. */
+export function workersQuery(fleet: string): string {
+  return `WorkflowType = '${WORKER_WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' AND TaskQueue = '${fleetControlQueue(fleet)}'`;
 }
 
 interface StateAndReason {

@@ -6,11 +6,10 @@
  */
 import type { Client } from '@temporalio/client';
 import { formatDurationMs } from '../../contract/duration.js';
-import { WORKER_MEMO_KEY, WORKER_WORKFLOW_TYPE, type WorkerMemo } from '../../contract/fleet.js';
-import { fleetControlQueue } from '../../contract/names.js';
+import { WORKER_MEMO_KEY, type WorkerMemo } from '../../contract/fleet.js';
 import { VERSION } from '../../contract/version.js';
 import { inLanes } from '../lanes.js';
-import { FleetView } from '../observe.js';
+import { FleetView, workersQuery } from '../observe.js';
 import { withOwners } from '../owners.js';
 import { listPools } from '../pools.js';
 import { probeAcquire, probeQueues } from '../probe-client.js';
@@ -210,9 +209,8 @@ class Examiner implements Checks {
 
   /** The machine ids that workers have registered with, which are in no record. */
   private async machines(): Promise<MachineOf[]> {
-    const query = `WorkflowType = '${WORKER_WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' AND TaskQueue = '${fleetControlQueue(this.fleet)}'`;
     const machines: MachineOf[] = [];
-    for await (const { memo } of this.client.workflow.list({ query })) {
+    for await (const { memo } of this.client.workflow.list({ query: workersQuery(this.fleet) })) {
       const identity = (memo?.[WORKER_MEMO_KEY] as WorkerMemo | undefined)?.identity;
       if (identity !== undefined) machines.push({ worker: identity.name, machineId: identity.machineId });
     }

@@ -1,26 +1,25 @@
 /** The bounds of an examination: what a check that fails, or never ends, leaves of the others. */
 import { describe, expect, it } from 'vitest';
 import type { Client } from '@temporalio/client';
+import { WORKER_WORKFLOW_TYPE } from '../../../src/contract/fleet.js';
 import { examine } from '../../../src/fleet/doctor/doctor.js';
 import type { CheckName } from '../../../src/fleet/doctor/findings.js';
 
 const HANG = (): Promise<never> => new Promise(() => undefined);
 
-/** A client of which each call does as the test says; one that is not named fails the test. */
-function fakeClient(
-  calls: Readonly<Record<string, () => Promise<unknown>>>,
-  list: () => AsyncIterable<unknown>,
-): Client {
-  const workflowService = new Proxy(
-    {},
-    {
-      get: (_, name) => calls[String(name)] ?? (() => Promise.reject(new Error(`Unexpected call of ${String(name)}`))),
-    },
-  );
+/** A client of a fleet without workers, whose other lists of workflows do as the test says. */
+function fakeClient(listOthers: () => Promise<unknown>): Client {
+  const workflowService = {
+    listWorkflowExecutions: ({ query }: { query: string }) =>
+      query.startsWith(`WorkflowType = '${WORKER_WORKFLOW_TYPE}'`) ? Promise.resolve({ executions: [], nextPageToken: new Uint8Array() }) : listOthers(),
+  };
+  const withDeadline = (_: number, run: () => Promise<unknown>): Promise<unknown> => run();
   return {
     options: { namespace: 'default' },
-    connection: { workflowService, withDeadline: (_: number, run: () => Promise<unknown>) => run() },
-    workflow: { list },
+    workflowService,
+    withDeadline,
+    connection: { workflowService, withDeadline },
+    workflow: { list: nothing },
   } as unknown as Client;
 }
 
@@ -34,7 +33,7 @@ describe('examine', () => {
     const refused = Object.assign(new Error('14 UNAVAILABLE: gone'), { code: 14 });
     const checked: CheckName[] = [];
     const { findings, errors } = await examine(
-      fakeClient({ listWorkflowExecutions: () => Promise.reject(refused) }, nothing),
+      fakeClient(() => Promise.reject(refused)),
       {
         fleet: 'blue',
         address: '127.0.0.1:7233',
@@ -60,7 +59,7 @@ describe('examine', () => {
 
   it('ends at its timeout, with what is not finished as a failure', async () => {
     const startedMs = performance.now();
-    const { findings, errors } = await examine(fakeClient({ listWorkflowExecutions: HANG }, nothing), {
+    const { findings, errors } = await examine(fakeClient(HANG), {
       fleet: 'blue',
       address: '127.0.0.1:7233',
       checks: ['disks', 'waiting'],
@@ -76,12 +75,15 @@ describe('examine', () => {
   });
 
   it('runs the checks that are asked for and no other, whatever their order', async () => {
-    const { findings } = await examine(fakeClient({}, nothing), {
+    const { findings } = await examine(fakeClient(HANG), {
       fleet: 'blue',
       address: '127.0.0.1:7233',
       checks: ['reserves', 'workers'],
       timeoutMs: 5_000,
     });
-    expect(findings.map(({ check }) => check)).toEqual(['workers', 'reserves']);
+    expect(findings.map(({ check, level }) => [check, level])).toEqual([
+      ['workers', 'warn'],
+      ['reserves', 'ok'],
+    ]);
   });
 });
