@@ -11,7 +11,9 @@ const HANG = (): Promise<never> => new Promise(() => undefined);
 function fakeClient(listOthers: () => Promise<unknown>): Client {
   const workflowService = {
     listWorkflowExecutions: ({ query }: { query: string }) =>
-      query.startsWith(`WorkflowType = '${WORKER_WORKFLOW_TYPE}'`) ? Promise.resolve({ executions: [], nextPageToken: new Uint8Array() }) : listOthers(),
+      query.startsWith(`WorkflowType = '${WORKER_WORKFLOW_TYPE}'`)
+        ? Promise.resolve({ executions: [], nextPageToken: new Uint8Array() })
+        : listOthers(),
   };
   const withDeadline = (_: number, run: () => Promise<unknown>): Promise<unknown> => run();
   return {
@@ -82,7 +84,7 @@ describe('examine', () => {
       timeoutMs: 5_000,
     });
     expect(findings.map(({ check, level }) => [check, level])).toEqual([
-      ['workers', 'warn'],
+      ['workers', 'fail'],
       ['reserves', 'ok'],
     ]);
   });
