@@ -1,43 +1,21 @@
 /** Records of a fleet that is made up, for views of it. */
 import type { PoolRecord, SessionRecord, WorkerRecord } from '../../src/fleet/records.js';
+import { sessionRecord as anySession, workerRecord as anyWorker } from './records.js';
 import type { TopData } from '../../src/terminal/top-panels.js';
 
 const START = '2026-03-01T08:00:00.000Z';
 
 export function workerRecord(name: string, over: Partial<WorkerRecord> = {}): WorkerRecord {
-  return {
-    name,
-    state: 'ready',
-    fleet: 'atlas',
-    instance: 'k3v9',
-    queue: `atlas-${name}.k3v9`,
+  return anyWorker(name, {
     capabilities: [],
     sessions: 0,
-    cap: 4,
     reserve: {},
-    version: '0.1.0',
     host: 'host-a',
-    pid: 100,
     startedAt: START,
     heartbeatAgeMs: 900,
-    executor: { state: 'ready', restarts: 0 },
     disk: { freeBytes: 80e9, totalBytes: 100e9 },
-    load1: 0.5,
-    presenceTtlMs: 6_000,
-    clockSkewMs: 3,
-    scheduling: {
-      scheduling: 'open',
-      revision: 0,
-      applied: true,
-      who: null,
-      why: null,
-      since: null,
-      drain: null,
-      notes: [],
-    },
-    reason: null,
     ...over,
-  };
+  });
 }
 
 /** A worker that an operator has taken out of service. */
@@ -75,31 +53,16 @@ export function heldBack(
 }
 
 export function sessionRecord(session: string, worker: string, over: Partial<SessionRecord> = {}): SessionRecord {
-  return {
-    session,
-    key: `${session}.run-${session}`,
+  return anySession(session, {
     worker,
-    workerState: 'ready',
-    workerHeartbeatAgeMs: 900,
-    workerPresenceTtlMs: 6_000,
-    state: 'held',
     workflowId: `document-${session}`,
     runId: `run-${session}`,
-    workflowType: 'processDocument',
-    capabilities: [],
-    epoch: 1,
     step: { activity: 'extractPages', attempt: 1, startedAt: '2026-03-01T09:59:00.000Z' },
-    heldForMs: 90_000,
     expiresInMs: 3_600_000,
-    idleForMs: null,
     scratchBytes: 1_500_000,
     lastStep: { activity: 'downloadDocument', endedAt: '2026-03-01T09:59:00.000Z' },
-    ownerStatus: 'RUNNING',
-    leaked: false,
-    leaseTtlMs: 60_000,
-    recoveryWindowMs: 5_000,
     ...over,
-  };
+  });
 }
 
 export function poolRecord(pool: string, over: Partial<PoolRecord> = {}): PoolRecord {
