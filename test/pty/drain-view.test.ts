@@ -53,6 +53,8 @@ describe('the terminal', () => {
     const view = await startScene(120);
     await next(view, 'moved 2.0s ago');
     view.pty.resize(50, 20);
+    // The signal that tells of the new size may come after the next step otherwise.
+    await view.until('…');
     await next(view, 'STUCK?');
     for (const line of view.screen) expect(displayWidth(line), line).toBeLessThan(50);
     expect(view.screen[0]).toContain('…');
