@@ -45,11 +45,12 @@ export class Scene {
     this.control.write('next\n');
   }
 
-  /** Resolves once the last frame has the text. */
-  async until(text: string): Promise<void> {
+  /** Resolves once the last frame has the text, or is as it should. */
+  async until(expected: string | ((screen: string[]) => boolean)): Promise<void> {
+    const holds = typeof expected === 'string' ? (screen: string[]) => screen.join('\n').includes(expected) : expected;
     await new Promise<void>((resolve) => {
       const check = (): void => {
-        if (!this.screen.join('\n').includes(text)) return;
+        if (!holds(this.screen)) return;
         this.waiting.delete(check);
         resolve();
       };
