@@ -30,7 +30,7 @@ export function errorsDocument({ errors, exitOf, exitMeanings }) {
       .sort(([a], [b]) => Number(a) - Number(b))
       .map(([code, meaning]) => `- \`${code}\`: ${meaning}`),
     '',
-    'Codes 3 and 7 are kept for commands that this version does not have.\n',
+    'Code 7 is kept for commands that this version does not have.\n',
     '## Errors\n',
     ...codes.flatMap((code) => {
       const { summary, next, retryable } = errors[code];

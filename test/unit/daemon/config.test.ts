@@ -401,7 +401,10 @@ describe('configOptionSpecs', () => {
   });
 
   it('is what atlasd is specified by', () => {
-    expect(atlasdSpec.options).toEqual(configOptionSpecs());
+    const [check, format, ...options] = atlasdSpec.options;
+    // What is no setting of a worker: whether to look only, and how to say what was seen.
+    expect([check?.flags, format?.flags]).toEqual(['--check', '-o, --format <format>']);
+    expect(options).toEqual(configOptionSpecs());
     expect(atlasdSpec.path).toEqual([]);
   });
 });
