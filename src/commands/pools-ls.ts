@@ -15,7 +15,11 @@ export const poolsLs: CommandSpec = {
   ],
   arguments: [],
   options: [
-    { flags: '--worker <name>', description: 'only the pools that this worker serves; a unique beginning will do' },
+    {
+      flags: '--worker <name>',
+      description: 'only the pools that this worker serves; a unique beginning will do',
+      completes: 'worker',
+    },
     ...LIST_OPTIONS,
     ...CONNECTION_OPTIONS,
   ],

@@ -20,7 +20,11 @@ export const sessionsLs: CommandSpec = {
   ],
   arguments: [],
   options: [
-    { flags: '--worker <name>', description: 'only the sessions of this worker; a beginning that is unique will do' },
+    {
+      flags: '--worker <name>',
+      description: 'only the sessions of this worker; a beginning that is unique will do',
+      completes: 'worker',
+    },
     { flags: '--leaked', description: 'only sessions that are held for nothing' },
     {
       flags: '--idle <duration>',

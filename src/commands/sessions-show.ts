@@ -12,7 +12,9 @@ export const sessionsShow: CommandSpec = {
     'STEPS are the pinned calls of the session as the history of its owner has them, over all its acquisitions: each rise of EPOCH is a lease of its own. Of a long history only the last 5,000 events are read.',
     'With -o json the document has the session as in `atlas sessions ls -o json`, under "session", and beside it "owner", "lease", "running" and "steps".',
   ],
-  arguments: [{ name: 'id', description: 'the session, or a unique beginning of its id', required: true }],
+  arguments: [
+    { name: 'id', description: 'the session, or a unique beginning of its id', required: true, completes: 'session' },
+  ],
   options: [SHOW_FORMAT_OPTION, ...CONNECTION_OPTIONS],
   examples: [
     { command: 'atlas sessions show 06ba', explanation: 'what this session does, and where each step of it ran' },
@@ -31,7 +33,7 @@ export const sessionsShow: CommandSpec = {
       withFleet(context, parsed, (fleet, bounded) =>
         bounded(SHOW_DEADLINE_MS, async () => {
           const { workers, sessions } = await fleet.look();
-          const picked = pickSession(String(parsed.args[0]), sessions, fleet.fleet);
+          const picked = pickSession(String(parsed.args[0]), sessions, fleet.fleet, workers);
           const [[session], described] = await Promise.all([
             fleet.withOwners(picked.slice(0, 1)),
             fleet.describeSession(picked[0], workers),

@@ -11,7 +11,9 @@ export const workersShow: CommandSpec = {
     'NAME is the name of a worker, or a beginning that no other worker’s name has. Several candidates are listed, and nothing is shown.',
     'With -o json the document has the worker as in `atlas workers ls -o json`, under "worker", and its sessions under "sessions".',
   ],
-  arguments: [{ name: 'name', description: 'the worker, or a unique beginning of its name', required: true }],
+  arguments: [
+    { name: 'name', description: 'the worker, or a unique beginning of its name', required: true, completes: 'worker' },
+  ],
   options: [SHOW_FORMAT_OPTION, ...CONNECTION_OPTIONS],
   examples: [
     { command: 'atlas workers show worker-7', explanation: 'why it is not ready, who has drained it, what it holds' },

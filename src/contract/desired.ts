@@ -6,10 +6,12 @@ import {
   type CordonOrder,
   type DesiredState,
   type DrainRequest,
+  NOTED_SESSIONS,
   NOTES_KEPT,
   type OperatorAction,
   type OperatorNote,
   type OperatorOrder,
+  type ReleaseOrder,
   type UncordonOrder,
 } from './fleet.js';
 
@@ -96,8 +98,9 @@ export function overdue(desired: DesiredState, nowMs: number): DesiredState {
 }
 
 /** Sessions were released by force. */
-export function released(desired: DesiredState, order: OperatorOrder, nowMs: number): DesiredState {
-  return { ...desired, notes: appended(desired.notes, noteOf('release', order, nowMs)) };
+export function released(desired: DesiredState, order: ReleaseOrder, nowMs: number): DesiredState {
+  const note = { ...noteOf('release', order, nowMs), sessions: order.keys.slice(0, NOTED_SESSIONS) };
+  return { ...desired, notes: appended(desired.notes, note) };
 }
 
 /** An order that came as a signal was not followed: nobody waits for an answer, so that it is noted. */

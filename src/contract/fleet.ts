@@ -62,7 +62,11 @@ export interface OperatorNote {
   readonly why: string | null;
   /** By the clock of the server. */
   readonly atMs: number;
+  /** Keys of the sessions that were released, the first {@link NOTED_SESSIONS} of them. */
+  readonly sessions?: readonly string[];
 }
+
+export const NOTED_SESSIONS = 20;
 
 export type OnDeadline = 'report' | 'release';
 

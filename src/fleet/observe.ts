@@ -33,6 +33,8 @@ type Payload = temporal.api.common.v1.IPayload;
 const STALE_AFTER_TTL_SHARE = 0.75;
 /** On a server that is busy a call waits for its turn most of the time; more than this at once only wait longer. */
 const DEFAULT_CONCURRENCY = 48;
+/** Among these is the timeout of presence as long as the workflow has not come to it. */
+const LAST_EVENTS = 20;
 /** Half of what a server lets one namespace have by default (`frontend.namespaceRPS`), so that workers keep the rest. */
 const MAX_CALLS_PER_SECOND = 1_200;
 /** What the server gives at most. */
@@ -177,7 +179,8 @@ export class FleetView {
     const memo = await this.decode<WorkerMemo>(held);
     const pending = description.pendingActivities.find((each) => each.activityType?.name === PRESENCE_ACTIVITY);
     const live = pending === undefined ? null : await this.snapshotOf(pending);
-    const snapshot = live ?? memo.lastSnapshot ?? null;
+    const lastWords = pending === undefined && memo.state === 'ready' ? await this.lastWords(execution) : null;
+    const snapshot = live ?? lastWords ?? memo.lastSnapshot ?? null;
     const heartbeatAtMs =
       live === null ? (snapshot?.sentAtMs ?? null) : (milliseconds(pending?.lastHeartbeatTime) ?? live.sentAtMs);
     const heartbeatAgeMs = heartbeatAtMs === null ? null : Math.max(0, Math.round(Date.now() - heartbeatAtMs));
@@ -214,6 +217,23 @@ export class FleetView {
   private async snapshotOf(pending: PendingActivity): Promise<PresenceSnapshot | null> {
     const payload = pending.heartbeatDetails?.payloads?.[0];
     return payload === undefined ? null : await this.decode<PresenceSnapshot>(payload);
+  }
+
+  /**
+   * What presence said last that has timed out, until the workflow notes it: which takes seconds, or has to wait for a
+   * supervisor, and a worker that has just died is when somebody looks what it held.
+   */
+  private async lastWords(execution: Execution): Promise<PresenceSnapshot | null> {
+    const { history } = await this.client.workflowService.getWorkflowExecutionHistoryReverse({
+      namespace: this.client.options.namespace,
+      execution,
+      maximumPageSize: LAST_EVENTS,
+    });
+    for (const { activityTaskTimedOutEventAttributes: timedOut } of history?.events ?? []) {
+      const payload = timedOut?.failure?.timeoutFailureInfo?.lastHeartbeatDetails?.payloads?.[0];
+      if (payload != null) return await this.decode<PresenceSnapshot>(payload);
+    }
+    return null;
   }
 
   private async decode<T>(payload: Payload): Promise<T> {
@@ -301,7 +321,13 @@ function schedulingRecord({ desired = UNTOUCHED, appliedRevision = 0 }: WorkerMe
             overdue: drain.overdue,
             stop: drain.stopNonce !== null,
           },
-    notes: notes.map(({ action, who, why, atMs }) => ({ action, who, why, at: iso(atMs) })),
+    notes: notes.map(({ action, who, why, atMs, sessions }) => ({
+      action,
+      who,
+      why,
+      at: iso(atMs),
+      ...(sessions === undefined ? {} : { sessions }),
+    })),
   };
 }
 

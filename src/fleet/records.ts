@@ -39,6 +39,8 @@ export interface SchedulingRecord {
     readonly who: string;
     readonly why: string | null;
     readonly at: string;
+    /** Keys of sessions that were released. */
+    readonly sessions?: readonly string[];
   }[];
 }
 

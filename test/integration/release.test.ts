@@ -98,7 +98,7 @@ describe('atlas sessions release', () => {
     const a = await startWorker({ fleet, name: 'a' });
     // A lease and a window that would keep the owner waiting for longer than the test.
     const owner = await startWorkflow(client(), fleet, 'idler', {
-      session: { leaseTtl: '10m', recoveryWindow: '20s', onLost: 'fail' },
+      session: { leaseTtl: '10m', recoveryWindow: '8s', onLost: 'fail' },
     });
     const { session } = await sessionOf(fleet, owner);
     await startWorker({ fleet, name: 'b' });
@@ -114,7 +114,7 @@ describe('atlas sessions release', () => {
       `${session}  a does not answer; ${owner.workflowId} was told that its session is gone. What the worker still has of it ends when it returns\n`,
       `${session}  a does not answer, and ${owner.workflowId} has ended. Nobody was told; what the worker still has of it ends when it returns\n`,
     ]).toContain(released.stdout);
-    expect(released.exit).toBe(released.stdout.includes(`${owner.workflowId} was told`) ? 0 : 1);
+    expect(released.exit).toBe(0);
     await expect(owner.result()).rejects.toMatchObject({ cause: { type: 'SessionLost' } });
   });
 

@@ -32,8 +32,25 @@ export function pickWorker(word: string, workers: readonly WorkerRecord[], fleet
 }
 
 /**
+ * What operators have done to a session that no worker holds any more, for the one who asks where it is; newest first.
+ */
+function releaseOf(word: string, workers: readonly WorkerRecord[]): string | undefined {
+  const releases = workers.flatMap(({ name, scheduling }) =>
+    scheduling.notes
+      .filter(({ sessions = [] }) => sessions.some((key) => key.startsWith(word)))
+      .map(({ who, why, at }) => ({
+        at,
+        text: `${who} released it by force on ${name} at ${at}${why === null ? '' : ` ("${why}")`}.`,
+      })),
+  );
+  return releases.sort((a, b) => b.at.localeCompare(a.at))[0]?.text;
+}
+
+/**
  * The session of that id or key, else the only one whose id begins so. Where a lost worker still has an entry of a session
  * that was redone elsewhere, the one that lives comes first and the others after it.
+ *
+ * `workers`, if given, may know why a session is gone.
  *
  * @throws {@link AtlasError} `NotFound`, or `Usage` with the candidates where several begin so.
  */
@@ -41,6 +58,7 @@ export function pickSession(
   word: string,
   sessions: readonly SessionRecord[],
   fleet: string,
+  workers: readonly WorkerRecord[] = [],
 ): readonly [SessionRecord, ...SessionRecord[]] {
   const whole = sessions.filter(({ session, key }) => session === word || key === word);
   const candidates = whole.length > 0 ? whole : sessions.filter(({ key }) => key.startsWith(word));
@@ -60,9 +78,10 @@ export function pickSession(
   );
   if (first !== undefined) return [first, ...others];
   const ids = sessions.map(({ session }) => session);
+  const release = releaseOf(word, workers);
   throw new AtlasError(
     'NotFound',
-    `No worker of the fleet "${fleet}" holds a session "${word}".${didYouMean(word, ids)}`,
+    `No worker of the fleet "${fleet}" holds a session "${word}".${release === undefined ? didYouMean(word, ids) : ` ${release}`}`,
     {
       next: 'A session that has ended is no longer in the fleet: the history of the workflow that owned it has every step, as activities whose ids begin with the session id (`temporal workflow show --workflow-id ID`). `atlas sessions ls` lists those that are held.',
     },

@@ -68,10 +68,10 @@ describe('an order', () => {
   });
 
   it('to release is noted only', () => {
-    expect(released(UNTOUCHED, ORDER, 1)).toMatchObject({
+    expect(released(UNTOUCHED, { ...ORDER, keys: ['s1.r1', 's2.r2'], failOwner: false }, 1)).toMatchObject({
       revision: 0,
       scheduling: 'open',
-      notes: [{ action: 'release' }],
+      notes: [{ action: 'release', sessions: ['s1.r1', 's2.r2'] }],
     });
   });
 

@@ -166,6 +166,29 @@ describe('a look at a fleet', () => {
     expect(calls.describes).toBeLessThanOrEqual(5);
   });
 
+  it('finds in its history what a worker held whose presence has timed out, before its workflow has noted it', async () => {
+    const details = { payloads: [defaultPayloadConverter.toPayload(snapshot())] };
+    const { client } = fakeServer(1, (name) => ({ ...described(name), pendingActivities: [] }));
+    Object.assign(client.workflowService, {
+      getWorkflowExecutionHistoryReverse: () =>
+        Promise.resolve({
+          history: {
+            events: [
+              { eventType: 5 },
+              {
+                activityTaskTimedOutEventAttributes: {
+                  failure: { timeoutFailureInfo: { lastHeartbeatDetails: details } },
+                },
+              },
+            ],
+          },
+        }),
+    });
+    const view = new FleetView(client, 'atlas');
+    expect(await view.listSessions()).toMatchObject([{ session: 's1', worker: 'worker-1', workerState: 'lost' }]);
+    expect(await view.listWorkers()).toMatchObject([{ state: 'lost', sessions: 1 }]);
+  });
+
   it('passes any other error on', async () => {
     const failure = Object.assign(new Error('14 UNAVAILABLE'), { code: 14 });
     const { client } = fakeServer(1, () => {
