@@ -32,10 +32,10 @@ export interface TableOptions {
 
 const GAP = 2;
 /**
- * The library looks at every cell of a table against every other one, which takes seconds for the sessions of a few
- * hundred workers. Widths are fixed before, so that tables below each other are one.
+ * The library looks at every cell of a table against every other one, and measures each with a regular expression that it
+ * makes anew: a second for the sessions of a thousand workers, and minutes without the bound. Longer lists are laid out here.
  */
-const ROWS_PER_TABLE = 50;
+const ROWS_BY_LIBRARY = 50;
 const NO_BORDER = {
   top: '',
   'top-mid': '',
@@ -84,29 +84,45 @@ export function renderTable<Row>(
       return colour === undefined ? text : style[colour](text);
     }),
   );
-  return inChunks([...header, ...lines], ROWS_PER_TABLE)
-    .map((chunk) => {
-      const table = new Table({
-        chars: NO_BORDER,
-        style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
-        colWidths: widths.map((columnWidth) => columnWidth + GAP),
-        colAligns: shown.map((column) => column.align ?? 'left'),
-      });
-      table.push(...chunk);
-      // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
-      return table
-        .toString()
-        .split('\n')
-        .map((line) => `${line.trimEnd()}\n`)
-        .join('');
-    })
+  const all = [...header, ...lines];
+  const layout = { widths, alignments: shown.map(({ align = 'left' }) => align) };
+  return rows.length <= ROWS_BY_LIBRARY ? laidOutByLibrary(all, layout) : laidOut(all, layout);
+}
+
+interface Layout {
+  readonly widths: readonly number[];
+  readonly alignments: readonly ('left' | 'right')[];
+}
+
+function laidOutByLibrary(lines: string[][], { widths, alignments }: Layout): string {
+  const table = new Table({
+    chars: NO_BORDER,
+    style: { 'padding-left': 0, 'padding-right': GAP, head: [], border: [], compact: true },
+    colWidths: widths.map((columnWidth) => columnWidth + GAP),
+    colAligns: [...alignments],
+  });
+  table.push(...lines);
+  // The last column is padded too; trailing blanks would wrap on a terminal that is exactly as wide.
+  return table
+    .toString()
+    .split('\n')
+    .map((line) => `${line.trimEnd()}\n`)
     .join('');
 }
 
-function inChunks<T>(items: readonly T[], size: number): T[][] {
-  const chunks: T[][] = [];
-  for (let from = 0; from < items.length; from += size) chunks.push(items.slice(from, from + size));
-  return chunks;
+/** The same text, for long lists. */
+function laidOut(lines: readonly (readonly string[])[], { widths, alignments }: Layout): string {
+  const padded = (cell: string, index: number): string => {
+    const blanks = ' '.repeat(Math.max(0, widths[index]! - displayWidth(withoutColour(cell))));
+    return alignments[index] === 'right' ? blanks + cell : cell + blanks;
+  };
+  return lines.map((line) => `${line.map(padded).join(' '.repeat(GAP)).trimEnd()}\n`).join('');
+}
+
+const COLOUR = /\u001b\[\d+m/g;
+
+function withoutColour(cell: string): string {
+  return cell.includes('\u001b') ? cell.replace(COLOUR, '') : cell;
 }
 
 /** The columns that fit when each is as narrow as it may be, by index; without those that may be left out where not. */

@@ -22,7 +22,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Worker, Runtime, DefaultLogger } from '@temporalio/worker';
-import { PRESENCE_ACTIVITY } from '../../../dist/contract/fleet.js';
+import { PRESENCE_ACTIVITY, UNTOUCHED } from '../../../dist/contract/fleet.js';
 import {
   capabilitySet,
   fleetControlQueue,
@@ -194,6 +194,9 @@ async function startWorker(client, name, owners) {
     onUnanswered: () => undefined,
     onTrusted: () => undefined,
     onSuperseded: fail,
+    // No operator orders anything here.
+    known: () => UNTOUCHED,
+    onDesired: () => Promise.resolve(),
     monotonicMs: () => performance.now(),
   });
   await again(name, () => presence.register());
