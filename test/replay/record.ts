@@ -16,6 +16,7 @@ import { workerWorkflowId } from '../../src/contract/names.js';
 import { VERSION } from '../../src/contract/version.js';
 import { spawnAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
+import { FleetClient } from '../../src/fleet/client.js';
 import { eventually, restartWorker, sessionsOf, startWorker, startWorkflow, workersOf } from '../support/fixtures.js';
 import { makePdf } from '../support/pdf.js';
 import { useClient } from '../support/server.js';
@@ -243,6 +244,29 @@ describe('the workflow of a worker', () => {
     await worker.stop();
     await inState(fleet, 'a', 'stopped');
     await store('worker', 'stopped', handleOf(fleet, 'a'), [keeper, worker]);
+  });
+
+  it('ordered about by operators, and forgotten', async () => {
+    const fleet = uniqueFleet();
+    const keeper = await startWorker({ fleet, name: 'keeper' });
+    const worker = await startWorker({ fleet, name: 'a', args: PRESENCE });
+    const orders = new FleetClient(client(), { fleet });
+    const by = { who: 'ops@bastion', why: 'disk swap' };
+    await orders.cordon('keeper', by);
+    const owner = await startWorkflow(client(), fleet, 'holder', { session: { onLost: 'fail' } });
+    await eventually(async () => (await sessionsOf(client(), fleet))[0], { what: 'a session' });
+    await orders.cordon('a', by);
+    await orders.uncordon('a', by);
+    await orders.drain('a', { ...by, deadlineMs: 500, onDeadline: 'release' });
+    await inState(fleet, 'a', 'drained');
+    await owner.result().catch(() => undefined);
+    await store('session', 'released-by-force', owner, [keeper, worker]);
+    await worker.killAll();
+    await inState(fleet, 'a', 'lost');
+    await orders.uncordon('a', by);
+    const handle = handleOf(fleet, 'a');
+    await orders.forget('a', { ...by, withSessions: true });
+    await store('worker', 'ordered', handle, [keeper, worker]);
   });
 });
 

@@ -62,9 +62,11 @@ describe('a stored history', () => {
       'session plain',
       'session redo',
       'session release-unanswered',
+      'session released-by-force',
       'session two-sessions',
       'worker lost-and-returned',
       'worker name-taken-over',
+      'worker ordered',
       'worker stopped',
     ]);
   });
