@@ -9,7 +9,6 @@ import {
   WorkflowUpdateFailedError,
   WorkflowUpdateRPCTimeoutOrCancelledError,
 } from '@temporalio/client';
-import type { temporal } from '@temporalio/proto';
 import { releasedBy } from '../contract/desired.js';
 import { AtlasError, findErrorCode } from '../contract/errors.js';
 import {
@@ -31,9 +30,10 @@ import {
   UNCORDON_UPDATE,
   type UncordonOrder,
 } from '../contract/fleet.js';
-import { parseSessionActivityId, workerWorkflowId } from '../contract/names.js';
-import { ADOPT_ACTIVITY, LEASE_ACTIVITY, SESSION_DEFAULTS } from '../contract/session.js';
+import { workerWorkflowId } from '../contract/names.js';
+import { SESSION_DEFAULTS } from '../contract/session.js';
 import { failure } from '../temporal/failures.js';
+import { describeOwner, isGivenUp, isOpen, openLease } from './owner-run.js';
 import type { SessionRecord } from './records.js';
 
 /** Who orders it, and why. */
@@ -187,28 +187,20 @@ export class FleetOrders {
   ): Promise<'owner-told' | 'owner-moved-on' | 'owner-closed'> {
     const windowMs = session.recoveryWindowMs ?? SESSION_DEFAULTS.recoveryWindowMs;
     await new Promise((resolve) => setTimeout(resolve, fenceWaitMs(session, windowMs)));
-    const lease = await this.openLease(session);
-    if (lease === 'owner-closed' || lease === undefined) return lease ?? 'owner-moved-on';
+    const owner = await this.bounded(() => describeOwner(this.client, session));
+    if (!isOpen(owner.status)) return 'owner-closed';
+    // Of this worker only: the owner may have acquired the session again elsewhere, under the same id.
+    const lease = openLease(session, owner.pending);
+    if (lease?.activityId == null || isGivenUp(lease)) return 'owner-moved-on';
+    const { activityId } = lease;
     const code = failOwner === true ? 'SessionReleased' : 'SessionLost';
     await this.bounded(() =>
       this.client.activity.fail(
-        { workflowId: session.workflowId, runId: session.runId, activityId: lease },
+        { workflowId: session.workflowId, runId: session.runId, activityId },
         failure(code, releasedBy(who, why)),
       ),
     );
     return 'owner-told';
-  }
-
-  /** The activity id of the newest lease that the owner waits for on this session. */
-  private async openLease({ session, workflowId, runId }: SessionRecord): Promise<string | 'owner-closed' | undefined> {
-    try {
-      const description = await this.bounded(() => this.client.workflow.getHandle(workflowId, runId).describe());
-      if (description.status.name !== 'RUNNING' && description.status.name !== 'PAUSED') return 'owner-closed';
-      return newestLease(session, description.raw.pendingActivities ?? []);
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return 'owner-closed';
-      throw error;
-    }
   }
 
   private async update<R, O extends OperatorOrder>(
@@ -269,18 +261,4 @@ function fenceWaitMs(session: SessionRecord, windowMs: number): number {
   const { workerHeartbeatAgeMs, workerPresenceTtlMs } = session;
   if (workerHeartbeatAgeMs === null) return 0;
   return Math.max(0, workerPresenceTtlMs + windowMs + FENCE_MARGIN_MS - workerHeartbeatAgeMs);
-}
-
-function newestLease(
-  session: string,
-  pending: readonly temporal.api.workflow.v1.IPendingActivityInfo[],
-): string | undefined {
-  let newest: { readonly id: string; readonly epoch: number } | undefined;
-  for (const { activityId, activityType } of pending) {
-    if (activityType?.name !== LEASE_ACTIVITY && activityType?.name !== ADOPT_ACTIVITY) continue;
-    const parsed = parseSessionActivityId(activityId ?? '');
-    if (parsed?.session !== session || parsed.step !== 'lease') continue;
-    if (newest === undefined || parsed.epoch > newest.epoch) newest = { id: activityId!, epoch: parsed.epoch };
-  }
-  return newest?.id;
 }

@@ -113,6 +113,11 @@ export function openLease(
   });
 }
 
+/** Whether the owner has given the lease up, which stays open until its worker answers or its TTL is over. */
+export function isGivenUp({ state }: PendingActivity): boolean {
+  return Number(state) === STATE.cancelRequested;
+}
+
 /** A session together with what its owner knows of it. `workers` tells on which host each step ran. */
 export async function describeSession(
   client: Client,

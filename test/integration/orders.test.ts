@@ -140,6 +140,27 @@ describe('a release by force', () => {
   });
 });
 
+describe('a release by force on a worker that was lost', () => {
+  const client = useClient();
+
+  it('leaves the session alone that its owner has acquired again elsewhere', async () => {
+    const fleet = uniqueFleet();
+    const orders = new FleetClient(client(), { fleet });
+    const a = await startWorker({ fleet, name: 'a', args: ['--presence-ttl', '2s'] });
+    const owner = await startWorkflow(client(), fleet, 'holder', { session: { recoveryWindow: '1s' } });
+    const [stale] = await eventually(async () => {
+      const sessions = await orders.listSessions();
+      return sessions.length === 1 ? sessions : undefined;
+    });
+    await startWorker({ fleet, name: 'b' });
+    await a.kill();
+    await eventually(async () => (await orders.listSessions()).some(({ worker }) => worker === 'b'));
+    expect(await orders.release([stale!], OPS)).toMatchObject([{ outcome: 'owner-moved-on' }]);
+    await owner.signal('finish');
+    expect(await owner.result()).toMatchObject({ worker: 'b', attempt: 2 });
+  });
+});
+
 describe('the workflow of a worker', () => {
   it('continues as new with all that is wanted of the worker, and misses its death all the same', async () => {
     const server = await startPrivateServer({
