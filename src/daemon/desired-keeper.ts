@@ -5,7 +5,7 @@
  *
  * Owns the state and its order of precedence. Who tells the fleet, and what the gate does, is the daemon's business.
  */
-import { cordoned, drained, draining, firstNote, refusalOf, uncordoned } from '../contract/desired.js';
+import { cordoned, draining, firstNote, refusalOf, uncordoned } from '../contract/desired.js';
 import { AtlasError } from '../contract/errors.js';
 import { type DesiredState, type Scheduling, UNTOUCHED } from '../contract/fleet.js';
 import type { LocalOrder } from '../contract/local.js';
@@ -124,9 +124,4 @@ export class DesiredKeeper {
       desired.scheduling === 'open' ? 'The worker takes sessions again' : `The worker is ${desired.scheduling}`,
     );
   }
-}
-
-/** What a drain is once its last session has ended, before the fleet has said so. */
-export function afterDrain(desired: DesiredState, nowMs: number): DesiredState {
-  return drained(desired, nowMs);
 }

@@ -2,10 +2,11 @@
  * What follows from the desired state over time: orders of this host are told to the fleet, the end of a drain is told,
  * and a daemon that is to stop once drained does so. Called on a timer; never throws.
  */
+import { drained } from '../contract/desired.js';
 import type { AtlasError } from '../contract/errors.js';
 import type { DesiredState, ForceReleaseRequest } from '../contract/fleet.js';
 import type { LocalOrder } from '../contract/local.js';
-import { afterDrain, type DesiredKeeper, type GivenOrder } from './desired-keeper.js';
+import type { DesiredKeeper, GivenOrder } from './desired-keeper.js';
 import type { EventLog } from './ports.js';
 
 /** Between calls that got no answer, or whose effect has not come yet. */
@@ -80,7 +81,7 @@ export class DesiredTender {
     let desired = this.desired.effective();
     // While Temporal is away nobody else says so.
     if (this.desired.untold() !== undefined && this.ports.sessionCount() === 0)
-      desired = afterDrain(desired, this.ports.now());
+      desired = drained(desired, this.ports.now());
     if (desired.scheduling !== 'drained' || desired.drain?.stopNonce !== this.ports.nonce) return;
     this.stopping = true;
     this.ports.log.info({ event: 'drained-stop' }, 'The worker is drained and ends itself, as it was told to');

@@ -42,6 +42,11 @@ import {
   UNTOUCHED,
   type WorkerIdentity,
 } from '../contract/fleet.js';
+import {
+  RELEASE_HEARTBEAT_TIMEOUT_MS,
+  RELEASE_SCHEDULE_TO_START_MS,
+  RELEASE_START_TO_CLOSE_MS,
+} from '../contract/session.js';
 
 const cordonUpdate = defineUpdate<OperatorAnswer, [CordonOrder]>(CORDON_UPDATE);
 const uncordonUpdate = defineUpdate<OperatorAnswer, [UncordonOrder]>(UNCORDON_UPDATE);
@@ -54,10 +59,6 @@ const drainedSignal = defineSignal<[DrainedNotice]>(DRAINED_SIGNAL);
 const CONFIRM_WITHIN_MS = 5_000;
 /** The daemon closes its gate, writes its ledger and waits for grants that are under way, which is 2 s at most. */
 const APPLY_START_TO_CLOSE_MS = 10_000;
-const RELEASE_TAKEN_WITHIN_MS = 5_000;
-/** A release ends activities first; the daemon kills what ignores its cancellation for 30 s. */
-const RELEASE_START_TO_CLOSE_MS = 90_000;
-const RELEASE_HEARTBEAT_MS = 5_000;
 /** Orders that were followed, so that one that comes again as a signal counts once. */
 const ORDERS_REMEMBERED = 50;
 /** What is recorded for a worker that is away; more than that nobody releases by hand. */
@@ -229,7 +230,7 @@ export class Desk {
     const identity = this.around.identity()!;
     if (this.around.isReady()) {
       try {
-        return await this.control(identity, { scheduleToStartTimeout: RELEASE_TAKEN_WITHIN_MS })[
+        return await this.control(identity, { scheduleToStartTimeout: RELEASE_SCHEDULE_TO_START_MS })[
           FORCE_RELEASE_ACTIVITY
         ](request);
       } catch (error) {
@@ -341,7 +342,7 @@ export class Desk {
     }>({
       ...common,
       startToCloseTimeout: RELEASE_START_TO_CLOSE_MS,
-      heartbeatTimeout: RELEASE_HEARTBEAT_MS,
+      heartbeatTimeout: RELEASE_HEARTBEAT_TIMEOUT_MS,
       retry: { initialInterval: 200, maximumInterval: 5_000 },
     });
     return { [APPLY_ACTIVITY]: apply[APPLY_ACTIVITY], [FORCE_RELEASE_ACTIVITY]: release[FORCE_RELEASE_ACTIVITY] };
