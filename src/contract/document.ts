@@ -14,8 +14,8 @@ export type DocumentStep = (typeof DOCUMENT_STEPS)[number];
 
 /** Where the worker gets the document from. Each kind has its own allow rule in the worker's configuration. */
 export type DocumentSource =
-  /** Fetched from a public http(s) address. */
-  | { readonly kind: 'url'; readonly url: string }
+  /** Fetched from a public http(s) address. With a hash only the document that has it is taken. */
+  | { readonly kind: 'url'; readonly url: string; readonly sha256?: string }
   /** Served by the command line for the length of the run; byte ranges are supported. */
   | {
       readonly kind: 'served';
@@ -34,11 +34,24 @@ export interface DeliveryTarget {
   readonly token: string;
 }
 
+/**
+ * Where the worker gets the password of the document: the answer to `GET <url>` with `Authorization: Bearer <token>`.
+ * The password itself is in no request, so that it is in no history.
+ */
+export interface PasswordSource {
+  readonly url: string;
+  readonly token: string;
+}
+
 export type OcrEngine = 'auto' | 'native' | 'npm';
 
 export interface DocumentRequest {
   readonly source: DocumentSource;
   readonly deliverTo?: DeliveryTarget;
+  /** A directory of the worker, under one that its configuration lists, into which the artifacts are put as well. */
+  readonly deliverToDirectory?: string;
+  /** For a document that is protected by a password. */
+  readonly password?: PasswordSource;
   /** A tesseract language code. Default `eng`. */
   readonly language?: string;
   /** How many sentences the summary has. Default 6. */
@@ -82,6 +95,8 @@ export interface DocumentResult {
   readonly engine: 'native' | 'npm' | null;
   readonly artifacts: ArtifactsReference;
   readonly delivered: boolean;
+  /** The directory of the worker that has them, where one was asked for. */
+  readonly directory?: string;
   /** Why the artifacts were not delivered, where a target was given. */
   readonly deliveryError?: string;
   /** How many times the sequence was begun: 1 unless a worker was lost. */

@@ -197,7 +197,11 @@ export const ERRORS = {
   TruncatedFile: entry('The file ends before the PDF does.', 'Fetch or copy the file again.'),
   PasswordRequired: entry(
     'The PDF is protected by a password.',
-    'Remove the password, for example with `qpdf --decrypt`, and run again.',
+    'Give the password with --password-file, or remove it, for example with `qpdf --decrypt`.',
+  ),
+  PasswordWrong: entry(
+    'The given password does not open the PDF.',
+    'Check the file of --password-file: its first line is the password.',
   ),
   UnsupportedEncryption: entry(
     'The PDF is encrypted in a way that is not supported.',
@@ -219,6 +223,10 @@ export const ERRORS = {
   FileRefused: entry(
     'The worker does not read this file.',
     'List its directory under document.allow_files in the configuration of the worker.',
+  ),
+  DirectoryRefused: entry(
+    'The worker does not write artifacts into this directory.',
+    'List it under document.allow_output in the configuration of the worker.',
   ),
   SourceChanged: entry(
     'The document is not the one that was announced: its size or hash differs.',

@@ -134,7 +134,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
       import('./checkpoint.js'),
       import('./pages.js'),
     ]);
-    const reader = await openPdf(path, document.name, signal);
+    const reader = await openPdf({ path, name: document.name, signal });
     try {
       if (reader.pages === 0) throw failure('EmptyDocument', `${document.name} has no pages.`);
       if (reader.pages > settings.maxPages) {

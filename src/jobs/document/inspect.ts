@@ -31,7 +31,7 @@ export async function inspectPdf(path: string, name: string, signal: AbortSignal
   if (tail.includes('%%EOF')) return;
   // Some programs write no end mark, so a file without one has a say: what opens is whole enough.
   try {
-    await (await openPdf(path, name, signal)).close();
+    await (await openPdf({ path, name, signal })).close();
   } catch (error) {
     if (!isFailure(error, 'InvalidPdf')) return;
     throw failure(

@@ -8,7 +8,7 @@
 import { Worker } from 'node:worker_threads';
 import { failure, messageOf } from './failure.js';
 import type { PageFacts, PageImage } from './pdf.js';
-import type { PdfAnswer, PdfQuestion } from './pdf-thread.js';
+import type { PdfAnswer, PdfQuestion, PdfThreadData } from './pdf-thread.js';
 
 export interface PdfLimits {
   readonly openMs: number;
@@ -35,16 +35,20 @@ export interface PdfReader {
   close(): Promise<void>;
 }
 
+export interface OpenPdfOptions {
+  readonly path: string;
+  /** What the document is called in messages. */
+  readonly name: string;
+  readonly password?: string | undefined;
+  readonly signal: AbortSignal;
+  readonly limits?: PdfLimits;
+}
+
 /**
- * @throws ApplicationFailure `PasswordRequired`, `UnsupportedEncryption`, `InvalidPdf`.
+ * @throws ApplicationFailure `PasswordRequired`, `PasswordWrong`, `UnsupportedEncryption`, `InvalidPdf`.
  */
-export async function openPdf(
-  path: string,
-  name: string,
-  signal: AbortSignal,
-  limits: PdfLimits = PDF_LIMITS,
-): Promise<PdfReader> {
-  const reader = new ThreadReader(path, name, signal, limits);
+export async function openPdf(options: OpenPdfOptions): Promise<PdfReader> {
+  const reader = new ThreadReader(options);
   try {
     await reader.start();
   } catch (error) {
@@ -62,18 +66,22 @@ class ThreadReader implements PdfReader {
   private turn: Promise<unknown> = Promise.resolve();
   private readonly onAbort = (): void => void this.stop();
 
-  constructor(
-    private readonly path: string,
-    private readonly name: string,
-    private readonly signal: AbortSignal,
-    private readonly limits: PdfLimits,
-  ) {
-    signal.addEventListener('abort', this.onAbort, { once: true });
+  private readonly name: string;
+  private readonly signal: AbortSignal;
+  private readonly limits: PdfLimits;
+
+  constructor(private readonly options: OpenPdfOptions) {
+    this.name = options.name;
+    this.signal = options.signal;
+    this.limits = options.limits ?? PDF_LIMITS;
+    this.signal.addEventListener('abort', this.onAbort, { once: true });
   }
 
   async start(): Promise<void> {
     this.signal.throwIfAborted();
-    const thread = new Worker(threadScript(), { workerData: { path: this.path }, stderr: false, stdout: false });
+    const { path, password } = this.options;
+    const workerData: PdfThreadData = { path, ...(password === undefined ? {} : { password }) };
+    const thread = new Worker(threadScript(), { workerData, stderr: false, stdout: false });
     this.thread = thread;
     let answer: PdfAnswer;
     try {
@@ -82,7 +90,9 @@ class ThreadReader implements PdfReader {
       this.signal.throwIfAborted();
       throw failure('InvalidPdf', `${this.name} could not be opened: ${messageOf(error)}.`, { cause: error });
     }
-    if (answer.kind === 'refused') throw refusal(answer.code, this.name, answer.message);
+    if (answer.kind === 'refused') {
+      throw refusal(answer.code, this.name, answer.message, password !== undefined);
+    }
     if (answer.kind !== 'opened') throw new Error(`The thread answered ${answer.kind} before it had opened the file.`);
     this.pages = answer.pages;
   }
@@ -160,7 +170,10 @@ class ThreadReader implements PdfReader {
   }
 }
 
-function refusal(code: string, name: string, message: string): Error {
+function refusal(code: string, name: string, message: string, withPassword: boolean): Error {
+  if (code === 'PasswordRequired' && withPassword) {
+    return failure('PasswordWrong', `The given password does not open ${name}.`);
+  }
   if (code === 'PasswordRequired') return failure(code, `${name} is protected by a password.`);
   if (code === 'UnsupportedEncryption')
     return failure(code, `${name} is encrypted in a way that pdfium does not support.`);

@@ -5,6 +5,11 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { Pdf, PdfOpenError, type PageFacts, type PageImage } from './pdf.js';
 
+export interface PdfThreadData {
+  readonly path: string;
+  readonly password?: string;
+}
+
 export type PdfQuestion =
   | { readonly kind: 'facts'; readonly index: number }
   | { readonly kind: 'render'; readonly index: number; readonly dpi: number; readonly maxPixels: number };
@@ -22,7 +27,8 @@ if (port === null) throw new Error('This module is a thread of pdf-reader.js.');
 const say = (answer: PdfAnswer, transfer: ArrayBuffer[] = []): void => port.postMessage(answer, transfer);
 
 try {
-  const pdf = await Pdf.open((workerData as { path: string }).path);
+  const { path, password } = workerData as PdfThreadData;
+  const pdf = await Pdf.open(path, password);
   port.on('message', (question: PdfQuestion) => {
     try {
       if (question.kind === 'facts') {

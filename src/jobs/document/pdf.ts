@@ -81,7 +81,7 @@ export class Pdf {
   }
 
   /** @throws {@link PdfOpenError} */
-  static async open(path: string): Promise<Pdf> {
+  static async open(path: string, password = ''): Promise<Pdf> {
     const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
     const bytes = readFileSync(wasm);
     const module = await init({
@@ -109,7 +109,7 @@ export class Pdf {
       pdfium.removeFunction(read);
       closeSync(fd);
     };
-    const document = module.FPDF_LoadCustomDocument(access, '');
+    const document = module.FPDF_LoadCustomDocument(access, password);
     if (document === 0) {
       const code = module.FPDF_GetLastError();
       free();

@@ -50,6 +50,13 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     description: 'Directories of this worker that a document may be read from. None by default.',
   },
   {
+    key: 'document.allow_output',
+    env: 'ATLAS_DOCUMENT_ALLOW_OUTPUT',
+    kind: 'list',
+    default: '',
+    description: 'Directories of this worker below which artifacts may be put when a run asks for it. None by default.',
+  },
+  {
     key: 'document.allow_served',
     env: 'ATLAS_DOCUMENT_ALLOW_SERVED',
     kind: 'list',
@@ -63,6 +70,15 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     kind: 'list',
     default: '',
     description: 'Networks (CIDR) or hosts that a document may be fetched from although they are not public.',
+  },
+  {
+    key: 'document.cache_bytes',
+    env: 'ATLAS_DOCUMENT_CACHE_BYTES',
+    kind: 'number',
+    default: String(2 * 1024 ** 3),
+    bounds: { min: 0, max: 2 ** 50 },
+    description:
+      'How much of the disk fetched documents may take to be found again by a later run, in bytes; 0 for none.',
   },
   {
     key: 'document.max_bytes',
@@ -97,16 +113,28 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     bounds: { min: 70, max: 600 },
     description: 'The resolution at which pages are rendered for OCR, in dots per inch.',
   },
+  {
+    key: 'document.tool_memory_bytes',
+    env: 'ATLAS_DOCUMENT_TOOL_MEMORY_BYTES',
+    kind: 'number',
+    default: String(1024 ** 3),
+    // Below this tesseract does not even start.
+    bounds: { min: 256 * 1024 ** 2, max: 2 ** 40 },
+    description: 'How much memory (address space) one run of an installed program may take, in bytes.',
+  },
 ];
 
 export interface DocumentSettings {
   readonly allowFiles: readonly string[];
+  readonly allowOutput: readonly string[];
   readonly allowServed: readonly string[];
   readonly allowUrls: readonly string[];
+  readonly cacheBytes: number;
   readonly maxBytes: number;
   readonly maxPages: number;
   readonly ocrEngine: OcrEngine;
   readonly ocrDpi: number;
+  readonly toolMemoryBytes: number;
 }
 
 /**
@@ -142,12 +170,15 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
   }
   return {
     allowFiles: list('document.allow_files'),
+    allowOutput: list('document.allow_output'),
     allowServed: list('document.allow_served'),
     allowUrls: list('document.allow_urls'),
+    cacheBytes: number('document.cache_bytes'),
     maxBytes: number('document.max_bytes'),
     maxPages: number('document.max_pages'),
     ocrEngine: engine.value as OcrEngine,
     ocrDpi: number('document.ocr_dpi'),
+    toolMemoryBytes: number('document.tool_memory_bytes'),
   };
 }
 

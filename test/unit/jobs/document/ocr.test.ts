@@ -40,7 +40,7 @@ let ocr: Ocr | undefined;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'atlas-ocr-'));
   controller = new AbortController();
-  reader = await openPdf(SAMPLE, 'sample.pdf', controller.signal);
+  reader = await openPdf({ path: SAMPLE, name: 'sample.pdf', signal: controller.signal });
 });
 
 afterEach(async () => {

@@ -22,7 +22,12 @@ afterEach(async () => {
 });
 
 async function open(limits: Partial<PdfLimits> = {}, path = SAMPLE): Promise<PdfReader> {
-  reader = await openPdf(path, 'sample.pdf', controller.signal, { ...PDF_LIMITS, ...limits });
+  reader = await openPdf({
+    path,
+    name: 'sample.pdf',
+    signal: controller.signal,
+    limits: { ...PDF_LIMITS, ...limits },
+  });
   return reader;
 }
 

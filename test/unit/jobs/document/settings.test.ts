@@ -5,11 +5,14 @@ describe('settings of the document job', () => {
   it('have defaults that are valid', () => {
     expect(readSettings({})).toEqual({
       allowFiles: [],
+      allowOutput: [],
       allowServed: ['127.0.0.0/8', '::1/128', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
       allowUrls: [],
+      cacheBytes: 2_147_483_648,
       maxBytes: 4_294_967_295,
       maxPages: 5000,
       ocrEngine: 'auto',
+      toolMemoryBytes: 1_073_741_824,
       ocrDpi: 200,
     });
   });
