@@ -39,6 +39,7 @@ export async function openSession(): Promise<TestSession> {
     queue: 'atlas-worker-1.test',
     capabilities: [],
     keptDirectory: join(directory, 'kept'),
+    cacheDirectory: join(directory, 'cache'),
     keptForMs: 86_400_000,
   };
   const session: CurrentSession = {

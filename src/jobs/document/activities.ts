@@ -6,13 +6,13 @@
  * the edge: it reads the session, the settings and the disk, and leaves the work to the modules beside it. What is
  * heavy (pdfium, tesseract.js, execa) is loaded inside the activity that needs it, since every worker loads this module.
  */
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { currentSession, currentWorker, progress, type CurrentSession } from 'temporal-atlas/activity';
 import type { ArtifactFile, DeliverRequest, DocumentSource } from '../../contract/document.js';
-import { asFailure, failure, isFailure, messageOf } from './failure.js';
+import type { DocumentCache } from './cache.js';
+import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
 import type { DownloadNotes, ExtractNotes } from './report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
@@ -49,67 +49,52 @@ export async function downloadDocument(source: DocumentSource): Promise<Download
   return await inSession(async (session, settings) => {
     const target = join(session.scratchDirectory, DOCUMENT);
     const notesPath = join(session.scratchDirectory, DOCUMENT_NOTES);
-    const key = sourceKey(source);
-    const name = nameOf(source);
-    const { inspectPdf } = await import('./inspect.js');
+    const [{ openSource }, { inspectPdf }] = await Promise.all([import('./sources.js'), import('./inspect.js')]);
+    const { name, key, fetch } = openSource(source);
     const earlier = await downloadNotes(notesPath);
-    if (earlier?.source === key && (await sizeOf(target)) === earlier.bytes) {
+    if (earlier?.source === key && (await isFile(target, earlier, session.signal))) {
       await inspectPdf(target, name, session.signal);
       progress({ done: earlier.bytes, total: earlier.bytes, unit: 'bytes', note: 'already here' });
       return { name: earlier.name, bytes: earlier.bytes, sha256: earlier.sha256 };
     }
     const begunAt = performance.now();
-    const report = reporter('bytes');
-    const fetched = await fetchSource(source, target, session.signal, settings, report);
+    const cache = await openCache(session, settings);
+    const { diskOf } = await import('./disk.js');
+    const { bytes, sha256, resumedBytes, cached, keep } = await fetch({
+      target,
+      settings,
+      cache,
+      disk: diskOf(session.scratchDirectory, (wanted, disk) => cache.makeRoom(wanted, disk)),
+      signal: session.signal,
+      onProgress: reporter('bytes'),
+    });
     const notes: DownloadNotes = {
       name,
-      bytes: fetched.bytes,
-      sha256: fetched.sha256,
+      bytes,
+      sha256,
       source: key,
       kind: source.kind,
       ms: Math.round(performance.now() - begunAt),
-      resumedBytes: fetched.resumedBytes,
+      resumedBytes,
+      cached,
     };
     // Before the inspection, which an attempt may not survive: the bytes are here and need not come again.
-    await writeFileAtomic(notesPath, JSON.stringify(notes));
+    await writeFileAtomic(notesPath, JSON.stringify(notes), { sync: false });
     await inspectPdf(target, name, session.signal);
-    progress({ done: fetched.bytes, total: fetched.bytes, unit: 'bytes' });
-    return { name, bytes: fetched.bytes, sha256: fetched.sha256 };
+    await keep?.();
+    progress({ done: bytes, total: bytes, unit: 'bytes', ...(cached ? { note: 'from the cache' } : {}) });
+    return { name, bytes, sha256 };
   });
 }
 
-async function fetchSource(
-  source: DocumentSource,
-  target: string,
-  signal: AbortSignal,
-  settings: DocumentSettings,
-  onProgress: (done: number, total: number | undefined) => void,
-): Promise<{ bytes: number; sha256: string; resumedBytes: number }> {
-  if (source.kind === 'file') {
-    const { copyLocalFile } = await import('./local-file.js');
-    return await copyLocalFile({
-      path: source.path,
-      target,
-      expected: { bytes: source.bytes, sha256: source.sha256 },
-      allowed: settings.allowFiles,
-      maxBytes: settings.maxBytes,
-      signal,
-      onProgress,
-    });
-  }
-  const { download, DOWNLOAD_LIMITS } = await import('./download.js');
-  const { listedAddresses, publicAddresses } = await import('./addresses.js');
-  if (!URL.canParse(source.url)) throw failure('SourceRefused', 'The address of the document is not a valid URL.');
-  const served = source.kind === 'served';
-  if (served && source.bytes === 0) throw failure('EmptyFile', `${nameOf(source)} has no bytes.`);
-  return await download({
-    url: source.url,
-    target,
-    policy: served ? listedAddresses(settings.allowServed) : publicAddresses(settings.allowUrls),
-    limits: { ...DOWNLOAD_LIMITS, maxBytes: settings.maxBytes },
-    signal,
-    onProgress,
-    ...(served ? { token: source.token, expected: { bytes: source.bytes, sha256: source.sha256 } } : {}),
+/** Documents of earlier runs on this worker. */
+async function openCache({ worker }: CurrentSession, settings: DocumentSettings): Promise<DocumentCache> {
+  const { DocumentCache } = await import('./cache.js');
+  const { log } = await import('@temporalio/activity');
+  return await DocumentCache.open({
+    directory: worker.cacheDirectory,
+    maxBytes: settings.cacheBytes,
+    onProblem: (error) => log.warn(`The cache of documents is not used: ${messageOf(error)}`),
   });
 }
 
@@ -321,6 +306,12 @@ async function inSession<T>(run: (session: CurrentSession, settings: DocumentSet
     } catch (error) {
       // Whatever else broke on the way down, the reason is that the session ended.
       session.signal.throwIfAborted();
+      if (isFailure(error, 'OutOfDisk') || ['ENOSPC', 'EDQUOT'].includes(systemCode(error) ?? '')) {
+        // The next attempt finds the room that earlier documents had.
+        const { diskOf } = await import('./disk.js');
+        const cache = await openCache(session, readSettings());
+        await cache.makeRoom(Number.POSITIVE_INFINITY, diskOf(session.scratchDirectory));
+      }
       throw error;
     }
   });
@@ -347,36 +338,6 @@ function reporter(unit: string): (done: number, total: number | undefined, note?
   };
 }
 
-/** What a document was fetched from, in a form that two attempts share and that gives away no token. */
-function sourceKey(source: DocumentSource): string {
-  const identity =
-    source.kind === 'url' ? [source.url] : source.kind === 'file' ? [source.path, source.sha256] : [source.sha256];
-  return createHash('sha256')
-    .update(JSON.stringify([source.kind, ...identity]))
-    .digest('hex');
-}
-
-const MAX_NAME_CHARACTERS = 120;
-
-/** What the document is called: a plain name, whatever the request says. */
-function nameOf(source: DocumentSource): string {
-  let raw: string;
-  if (source.kind === 'served') raw = source.name;
-  else if (source.kind === 'file') raw = source.path;
-  else raw = URL.canParse(source.url) ? decoded(new URL(source.url).pathname) : '';
-  const last = raw.split(/[/\\]/).findLast((part) => part !== '') ?? '';
-  const plain = last.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '').trim();
-  return plain === '' ? 'document.pdf' : plain.slice(0, MAX_NAME_CHARACTERS);
-}
-
-function decoded(path: string): string {
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return path;
-  }
-}
-
 async function downloadNotes(path: string): Promise<DownloadNotes | undefined> {
   const notes = await readJson(path);
   return typeof notes === 'object' && notes !== null && 'source' in notes && 'sha256' in notes
@@ -384,9 +345,11 @@ async function downloadNotes(path: string): Promise<DownloadNotes | undefined> {
     : undefined;
 }
 
-async function sizeOf(path: string): Promise<number | undefined> {
+/** Whether the file is the one that an earlier attempt left. Cheap where it is not: the size is looked at first. */
+async function isFile(path: string, { bytes, sha256 }: DownloadNotes, signal: AbortSignal): Promise<boolean> {
   const { stat } = await import('node:fs/promises');
-  return (await stat(path).catch(() => undefined))?.size;
+  const found = await stat(path).catch(() => undefined);
+  return found?.size === bytes && (await hashFile(path, signal)).sha256 === sha256;
 }
 
 function packageVersion(name: string): string {

@@ -25,6 +25,8 @@ export interface DownloadNotes extends DownloadedDocument {
   readonly kind: string;
   readonly ms: number;
   readonly resumedBytes: number;
+  /** Whether it came from the cache of the worker. */
+  readonly cached: boolean;
 }
 
 export function summaryMarkdown(
@@ -68,7 +70,9 @@ export function reportJson(options: {
         name: document.name,
         bytes: document.bytes,
         sha256: document.sha256,
-        ...(download === undefined ? {} : { source: download.kind, resumedBytes: download.resumedBytes }),
+        ...(download === undefined
+          ? {}
+          : { source: download.kind, resumedBytes: download.resumedBytes, cached: download.cached }),
       },
       pages: extract.counts,
       engine: extract.engine,

@@ -7,7 +7,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { listedAddresses, publicAddresses } from '../../../../src/jobs/document/addresses.js';
-import { download, DOWNLOAD_LIMITS, type DownloadRequest } from '../../../../src/jobs/document/download.js';
+import { diskOf } from '../../../../src/jobs/document/disk.js';
+import {
+  download,
+  DOWNLOAD_LIMITS,
+  NOT_MODIFIED,
+  type Downloaded,
+  type DownloadRequest,
+} from '../../../../src/jobs/document/download.js';
 
 const BODY = randomBytes(700_000);
 const SHA256 = createHash('sha256').update(BODY).digest('hex');
@@ -72,17 +79,18 @@ function cutAfter(
   response.write(BODY.subarray(0, bytes), () => response.socket?.end());
 }
 
-function get(
-  overrides: Partial<DownloadRequest> = {},
-): Promise<{ bytes: number; sha256: string; resumedBytes: number }> {
-  return download({
+async function get(overrides: Partial<DownloadRequest> = {}): Promise<Downloaded> {
+  const result = await download({
     url: `${base}/a.pdf`,
     target,
     policy: publicAddresses(['127.0.0.1']),
     limits: { ...DOWNLOAD_LIMITS, maxBytes: 10_000_000 },
+    disk: diskOf(directory),
     signal: new AbortController().signal,
     ...overrides,
   });
+  if (result === NOT_MODIFIED) throw new Error(result);
+  return result;
 }
 
 const expected = { bytes: BODY.length, sha256: SHA256 };
@@ -91,7 +99,7 @@ describe('a download', () => {
   it('brings the document, and leaves nothing else', async () => {
     const seen: number[] = [];
     const result = await get({ onProgress: (done) => seen.push(done) });
-    expect(result).toEqual({ bytes: BODY.length, sha256: SHA256, resumedBytes: 0 });
+    expect(result).toMatchObject({ bytes: BODY.length, sha256: SHA256, resumedBytes: 0, version: { etag: ETAG } });
     expect((await readFile(target)).equals(BODY)).toBe(true);
     expect(await readdir(directory)).toEqual(['document.pdf']);
     expect(seen.at(-1)).toBe(BODY.length);
