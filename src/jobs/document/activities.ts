@@ -132,7 +132,15 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
         );
       }
       const lanes = pages.ocrLanes();
-      const ocr = await openOcr({ engine: settings.ocrEngine, language, path, lanes, directory: scratch, signal });
+      const ocr = await openOcr({
+        engine: settings.ocrEngine,
+        language,
+        path,
+        lanes,
+        memoryBytes: settings.toolMemoryBytes,
+        directory: scratch,
+        signal,
+      });
       try {
         const checkpoint = await openCheckpoint(join(scratch, CHECKPOINT), {
           sha256: document.sha256,

@@ -20,19 +20,23 @@ const PDFTOPPM_MS = 20_000;
 const MAX_PDFTOPPM_FAILURES = 3;
 const PGM_HEADER_BYTES = 64;
 
+/** What each run of a program needs, besides what it runs. */
+type ToolOptions = Pick<OcrOptions, 'memoryBytes' | 'signal'>;
+
 export interface Tesseract {
   readonly version: string;
   readonly languages: readonly string[];
 }
 
 /** The tesseract on PATH, or null. */
-export async function findTesseract(signal: AbortSignal): Promise<Tesseract | null> {
+export async function findTesseract({ memoryBytes, signal }: ToolOptions): Promise<Tesseract | null> {
   const ask = async (argument: string): Promise<string | null> => {
     try {
       const { stdout, stderr } = await runTool({
         command: 'tesseract',
         args: [argument],
         timeoutMs: ASK_MS,
+        memoryBytes,
         maxOutputBytes: MAX_ANSWER_BYTES,
         signal,
       });
@@ -55,12 +59,13 @@ export async function findTesseract(signal: AbortSignal): Promise<Tesseract | nu
   };
 }
 
-async function findPdftoppm(signal: AbortSignal): Promise<string | null> {
+async function findPdftoppm({ memoryBytes, signal }: ToolOptions): Promise<string | null> {
   try {
     const { stdout, stderr } = await runTool({
       command: 'pdftoppm',
       args: ['-v'],
       timeoutMs: ASK_MS,
+      memoryBytes,
       maxOutputBytes: MAX_ANSWER_BYTES,
       signal,
     });
@@ -72,8 +77,8 @@ async function findPdftoppm(signal: AbortSignal): Promise<string | null> {
 }
 
 export async function openNative(tesseract: Tesseract, options: OcrOptions): Promise<Ocr> {
-  const { signal, language, path } = options;
-  const pdftoppm = await findPdftoppm(signal);
+  const { signal, language, path, memoryBytes } = options;
+  const pdftoppm = await findPdftoppm(options);
   let failures = 0;
   // With its orientation data tesseract reads turned scans; without the data it fails when asked to.
   const pageSegmentation = tesseract.languages.includes('osd') ? '1' : '3';
@@ -91,6 +96,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
             ...['-scale-to-x', String(wanted.width), '-scale-to-y', String(wanted.height), path],
           ],
           timeoutMs: PDFTOPPM_MS,
+          memoryBytes,
           maxOutputBytes: wanted.width * wanted.height + PGM_HEADER_BYTES,
           signal,
         });
@@ -111,6 +117,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
         args: ['stdin', 'stdout', '-l', language, '--psm', pageSegmentation, 'tsv'],
         input: image.pgm,
         timeoutMs: OCR_PAGE_MS,
+        memoryBytes,
         maxOutputBytes: MAX_TSV_BYTES,
         signal,
       });

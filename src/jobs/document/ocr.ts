@@ -36,6 +36,8 @@ export interface OcrOptions {
   readonly path: string;
   /** How many pages are recognized at a time. */
   readonly lanes: number;
+  /** How much memory one run of an installed program may take. */
+  readonly memoryBytes: number;
   /** A directory for the engine's own files. */
   readonly directory: string;
   readonly signal: AbortSignal;
@@ -62,7 +64,7 @@ export async function openOcr(options: OcrOptions): Promise<Ocr> {
   const names: string[] = [];
   if (options.engine !== 'npm') {
     const { findTesseract, openNative } = await import('./ocr-native.js');
-    const found = await findTesseract(options.signal);
+    const found = await findTesseract(options);
     if (found === null) {
       if (options.engine === 'native') {
         throw failure(

@@ -62,27 +62,28 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
     options.onPage?.(checkpoint.done.size, page);
   };
 
-  for (let page = 1; page <= reader.pages && broken === undefined; page += 1) {
-    if (checkpoint.done.has(page)) continue;
+  const missing: number[] = [];
+  for (let page = 1; page <= reader.pages; page += 1) if (!checkpoint.done.has(page)) missing.push(page);
+  // One page ahead: pdfium reads the next one while this one is judged and recorded.
+  let ahead = askForFacts(reader, missing[0]);
+  for (const [index, page] of missing.entries()) {
+    if (broken !== undefined) break;
     signal.throwIfAborted();
-    const begunAt = performance.now();
-    const ms = (): number => Math.round(performance.now() - begunAt);
-    let facts: PageFacts;
-    try {
-      facts = await reader.facts(page);
-    } catch (error) {
+    const { facts, error, ms } = await ahead;
+    ahead = askForFacts(reader, missing[index + 1]);
+    if (facts === undefined) {
       signal.throwIfAborted();
-      await record(failedPage(page, 'the page can not be read', error, ms()));
+      await record(failedPage(page, 'the page can not be read', error, ms));
       continue;
     }
     const text = cleanLayer(facts.text);
     const verdict = judgeLayer(facts, text);
     if (verdict.use === 'text') {
-      await record({ page, method: 'text', confidence: 100, text, why: verdict.why, ms: ms() });
+      await record({ page, method: 'text', confidence: 100, text, why: verdict.why, ms });
       continue;
     }
     if (verdict.use === 'nothing') {
-      await record({ page, method: 'empty', confidence: 0, text: '', why: verdict.why, ms: ms() });
+      await record({ page, method: 'empty', confidence: 0, text: '', why: verdict.why, ms });
       continue;
     }
     await queue.enter();
@@ -102,6 +103,26 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   if (broken !== undefined) throw broken.error;
   await nextTurn();
   return [...checkpoint.done.values()].sort((a, b) => a.page - b.page);
+}
+
+interface FactsAnswer {
+  readonly facts?: PageFacts;
+  /** Why there are none. */
+  readonly error?: unknown;
+  readonly ms: number;
+}
+
+/** Never rejects: nobody may be waiting yet when the answer comes. */
+async function askForFacts(reader: PdfReader, page: number | undefined): Promise<FactsAnswer> {
+  const begunAt = performance.now();
+  const ms = (): number => Math.round(performance.now() - begunAt);
+  if (page === undefined) return { ms: 0 };
+  try {
+    const facts = await reader.facts(page);
+    return { facts, ms: ms() };
+  } catch (error) {
+    return { error, ms: ms() };
+  }
 }
 
 interface OcrTask {

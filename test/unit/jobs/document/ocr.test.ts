@@ -14,7 +14,6 @@ import { readTsv } from '../../../../src/jobs/document/ocr-native.js';
 import { turn } from '../../../../src/jobs/document/ocr-npm.js';
 import { pixelSize, type PageImage } from '../../../../src/jobs/document/pdf.js';
 import { openPdf, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
-import { runTool } from '../../../../src/jobs/document/tool.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const DPI = 200;
@@ -52,7 +51,7 @@ afterEach(async () => {
 });
 
 async function open(engine: 'auto' | 'native' | 'npm', language = 'eng'): Promise<Ocr> {
-  ocr = await openOcr({ engine, language, path: SAMPLE, lanes: 2, directory, signal: controller.signal });
+  ocr = await openOcr({ engine, language, path: SAMPLE, lanes: 2, memoryBytes: 2 ** 30, directory, signal: controller.signal });
   return ocr;
 }
 
@@ -168,46 +167,6 @@ describe('the choice of an engine', () => {
       type: 'ToolMissing',
       details: [{ next: expect.stringContaining('@tesseract.js-data/tlh') as string }],
     });
-  });
-});
-
-describe('a native program', () => {
-  const base = { command: process.execPath, timeoutMs: 30_000, maxOutputBytes: 1000 };
-
-  it('that takes too long is killed', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'setInterval(() => {}, 1000)'],
-      timeoutMs: 200,
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('took longer than 0.2 s');
-    expect(await children()).toEqual([]);
-  });
-
-  it('that writes too much is killed', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'setInterval(() => process.stdout.write("x".repeat(999)), 1)'],
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('wrote more than 1000 bytes');
-    expect(await children()).toEqual([]);
-  });
-
-  it('that fails is quoted', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'console.error("no such page"); process.exit(3)'],
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('ended with exit code 3: no such page');
-  });
-
-  it('that is not there is an error', async () => {
-    await expect(
-      runTool({ ...base, command: 'atlas-no-such-program', args: [], signal: controller.signal }),
-    ).rejects.toThrow('ENOENT');
   });
 });
 
