@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url';
 import { ROOT, say, ScriptError } from '../scripts/lib.mjs';
 import { heartbeatCount } from './support/history.mjs';
 import { cpuMs, endedChildrenCpuMs, memoryOf, peakRssMb } from './support/process-usage.mjs';
-import { environmentFor, exitOf, Programs } from './support/programs.mjs';
+import { endAtSignal, environmentFor, exitOf, Programs } from './support/programs.mjs';
 import { line, medianOf } from './support/report.mjs';
 
 export const summary = 'what a fleet of many workers costs the server, and how fast atlas reads it';
@@ -101,7 +101,10 @@ export async function run({ runs, only, workers, sessions, cores }) {
     },
   });
   const programs = new Programs(server.address);
-  const interrupted = endAtSignal(() => programs.stopAll().finally(() => server.stop()));
+  const interrupted = endAtSignal(() => {
+    interruption.abort();
+    return programs.stopAll().finally(() => server.stop());
+  });
   let temporal;
   try {
     temporal = await connectClient(plainProfile(server.address));
@@ -122,21 +125,6 @@ function wholeNumber(option, text, otherwise, max) {
   const value = Number(text);
   if (Number.isInteger(value) && value >= 1 && value <= max) return value;
   throw new ScriptError(`--${option} takes a whole number from 1 to ${max}.`);
-}
-
-function endAtSignal(cleanUp) {
-  const listener = (signal) => {
-    interruption.abort();
-    void cleanUp().finally(() => process.exit(signal === 'SIGINT' ? 130 : 143));
-  };
-  process.once('SIGINT', listener);
-  process.once('SIGTERM', listener);
-  return {
-    forget: () => {
-      process.off('SIGINT', listener);
-      process.off('SIGTERM', listener);
-    },
-  };
 }
 
 // Commands -----------------------------------------------------------------------------------------------------------

@@ -61,6 +61,10 @@ function readArguments() {
         workers: { type: 'string' },
         sessions: { type: 'string' },
         cores: { type: 'string' },
+        file: { type: 'string' },
+        truth: { type: 'string' },
+        pages: { type: 'string' },
+        'text-file': { type: 'string' },
       },
     });
   } catch (error) {

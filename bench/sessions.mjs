@@ -22,7 +22,7 @@ import {
 } from './support/history.mjs';
 import { buildGoPeer, goSequence } from './support/peer-go.mjs';
 import { cpuMs, memoryOf } from './support/process-usage.mjs';
-import { Programs } from './support/programs.mjs';
+import { endAtSignal, Programs } from './support/programs.mjs';
 import { line, medianOf, percentile } from './support/report.mjs';
 
 export const summary = 'cost of a session, and how fast its promises are kept under faults';
@@ -87,20 +87,6 @@ export async function run({ runs, only, peer, 'peer-dir': peerFolder }) {
     await programs.stopAll();
     await server.stop();
   }
-}
-
-function endAtSignal(cleanUp) {
-  const listener = (signal) => {
-    void cleanUp().finally(() => process.exit(signal === 'SIGINT' ? 130 : 143));
-  };
-  process.once('SIGINT', listener);
-  process.once('SIGTERM', listener);
-  return {
-    forget: () => {
-      process.off('SIGINT', listener);
-      process.off('SIGTERM', listener);
-    },
-  };
 }
 
 /** Bundled once: every worker would spend seconds of processor time on it. */

@@ -4,3 +4,5 @@ export interface SamplePage {
 }
 export const SAMPLE_PAGES: readonly SamplePage[];
 export function makeSample(): Promise<Buffer>;
+export function makeDocument(pages: readonly SamplePage[]): Promise<Buffer>;
+export function textOf(page: SamplePage, number: number): string;

@@ -291,12 +291,22 @@ function generator(seed) {
 }
 
 export async function makeSample() {
-  const pages = [];
-  for (const [index, { scanned, paragraphs }] of SAMPLE_PAGES.entries()) {
+  return await makeDocument(SAMPLE_PAGES);
+}
+
+/** A document of such pages, as many as one likes. No two scanned pages are the same, even where their text is. */
+export async function makeDocument(pages) {
+  const drawn = [];
+  for (const [index, { scanned, paragraphs }] of pages.entries()) {
     const drawing = drawPage(paragraphs, index + 1);
-    pages.push(scanned ? { image: scan(await render(documentOf([{ drawing }])), index + 1) } : { drawing });
+    drawn.push(scanned ? { image: scan(await render(documentOf([{ drawing }])), index + 1) } : { drawing });
   }
-  return documentOf(pages);
+  return documentOf(drawn);
+}
+
+/** What a page of such a document says, with its running head and its number from 1. */
+export function textOf({ paragraphs }, number) {
+  return [TITLE, ...paragraphs, String(number)].join('\n');
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

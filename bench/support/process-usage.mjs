@@ -16,6 +16,12 @@ export function cpuMs(pid) {
   return fields === undefined ? null : (fields[0] + fields[1]) * TICK_MS;
 }
 
+/** The same with that of its children that have ended, and of theirs. */
+export function cpuWithChildrenMs(pid) {
+  const fields = statFields(pid);
+  return fields === undefined ? null : fields.reduce((sum, ticks) => sum + ticks, 0) * TICK_MS;
+}
+
 /** The same of all children of this process that have ended: the difference over one child is its time. */
 export function endedChildrenCpuMs() {
   const fields = statFields('self');

@@ -32,6 +32,21 @@ export function exitOf(child) {
   });
 }
 
+/** Cleans up at SIGINT or SIGTERM and ends this process then; until it is told to forget. */
+export function endAtSignal(cleanUp) {
+  const listener = (signal) => {
+    void cleanUp().finally(() => process.exit(signal === 'SIGINT' ? 130 : 143));
+  };
+  process.once('SIGINT', listener);
+  process.once('SIGTERM', listener);
+  return {
+    forget: () => {
+      process.off('SIGINT', listener);
+      process.off('SIGTERM', listener);
+    },
+  };
+}
+
 /** A folder for one run, with a short name: the path of a socket in it is limited to some hundred bytes. */
 export function temporaryFolder() {
   return mkdtempSync(join(tmpdir(), 'ab-'));
@@ -156,6 +171,7 @@ export class Programs {
     const removed = (ended) => ended.then(() => this.#remove(folder));
     return {
       name,
+      folder,
       pids: { supervisor: program.pid, executor },
       kill: () => {
         const ended = program.stop('SIGKILL');

@@ -2,14 +2,14 @@
 import { cpus, loadavg, totalmem } from 'node:os';
 
 /** Digits after the point, where one would say too little or too much. */
-const DIGITS = { s: 2, x: 2, KB: 2, cores: 3, events: 0 };
+const DIGITS = { s: 2, x: 2, KB: 2, cores: 3, events: 0, 'pages/s': 2, '%': 3 };
 
 /**
  * One line.
  *
  * @param {string} group the part of the measurement
  * @param {string} name what was measured
- * @param {'ms' | 's' | 'MB' | 'KB' | '/s' | 'x' | 'cores' | 'events' | ''} unit
+ * @param {'ms' | 's' | 'MB' | 'MB/s' | 'KB' | '/s' | 'pages/s' | '%' | 'x' | 'cores' | 'events' | ''} unit
  * @param {(number | null)[]} samples one a run; null where the system does not tell
  * @param {{ max?: number, min?: number, of?: 'median' | 'max', text: string }} [target] not met when the median, or the
  * highest sample, is over `max` or under `min`
@@ -29,6 +29,11 @@ export function line(group, name, unit, samples, target) {
     max: round(known.at(-1)),
     ...(target === undefined ? {} : { target: judged(target, target.of === 'max' ? known.at(-1) : median, round) }),
   };
+}
+
+/** A line for what can not be measured here, and why. */
+export function notMeasured(group, name, why) {
+  return { group, name, unit: '', runs: 0, median: null, min: null, max: null, note: `not measured: ${why}` };
 }
 
 function judged({ text, max, min }, value, round) {
@@ -59,7 +64,7 @@ export function printTable(lines) {
     amount(each.median, each.unit),
     each.median === null ? '' : `${amount(each.min, each.unit, true)} – ${amount(each.max, each.unit, true)}`,
     String(each.runs),
-    each.target === undefined ? '' : each.target.text,
+    each.target?.text ?? each.note ?? '',
     each.target === undefined ? '' : each.target.met ? 'met' : 'MISSED',
   ]);
   const header = ['', 'measured', 'median', 'range', 'runs', 'target', ''];
