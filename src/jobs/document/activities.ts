@@ -11,9 +11,12 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { currentSession, currentWorker, progress, type CurrentSession } from 'temporal-atlas/activity';
 import type { ArtifactFile, DeliverRequest, DocumentSource } from '../../contract/document.js';
+import { VERSION } from '../../contract/version.js';
 import type { DocumentCache } from './cache.js';
 import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
+import type { Outline } from './outline.js';
+import type { PdfReader } from './pdf-reader.js';
 import type { DownloadNotes, ExtractNotes } from './report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
@@ -161,15 +164,22 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
             onPage: (done, record) => report(done, reader.pages, record.method),
           });
           const counts = pages.countPages(records);
+          const outline = await readOutline(reader, signal);
           const engine = records.some((record) => record.renderer !== undefined) ? ocr.engine : null;
           const notes: ExtractNotes = {
             engine,
             language,
             dpi: settings.ocrDpi,
             ms: Math.round(performance.now() - begunAt),
-            versions: { node: process.versions.node, pdfium: packageVersion('@embedpdf/pdfium'), ...ocr.versions },
+            versions: {
+              atlas: VERSION,
+              node: process.versions.node,
+              pdfium: packageVersion('@embedpdf/pdfium'),
+              ...ocr.versions,
+            },
             counts,
             pages: records.map(({ text, ...decision }) => ({ ...decision, characters: text.length })),
+            outline,
           };
           await writeFileAtomic(join(scratch, 'pages.jsonl'), pages.pagesJsonl(records));
           await writeFileAtomic(join(scratch, 'text.txt'), pages.plainText(records));
@@ -198,26 +208,21 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
   return await inSession(async (session) => {
     const scratch = session.scratchDirectory;
     const begunAt = performance.now();
-    const [{ sentencesOf }, { summarize }, { summaryMarkdown, reportJson }] = await Promise.all([
-      import('./clean.js'),
-      import('./summary.js'),
+    const { signal } = session;
+    const [{ summarizePages }, { runSliced }, { summaryMarkdown, reportJson }] = await Promise.all([
+      import('./summary-of-pages.js'),
+      import('./slices.js'),
       import('./report.js'),
     ]);
     const wanted = Math.max(1, Math.min(Math.floor(request.sentences), MAX_SUMMARY_SENTENCES));
     const extract = (await readJson(join(scratch, EXTRACT_NOTES))) as ExtractNotes | undefined;
     if (extract === undefined) throw new Error(`extractPages left no ${EXTRACT_NOTES} in ${scratch}.`);
     const text = await readFile(join(scratch, 'pages.jsonl'), 'utf8');
-    const pages = text
-      .split('\n')
-      .filter((line) => line !== '')
-      .map((line) => JSON.parse(line) as { page: number; text: string });
-    const candidates = sentencesOf(pages);
-    session.signal.throwIfAborted();
-    const sentences = summarize(candidates, wanted);
-    await writeFileAtomic(join(scratch, 'summary.md'), summaryMarkdown(request.document, extract, sentences));
+    const { candidates, language, ...summary } = await runSliced(summarizePages(text, extract.outline, wanted), signal);
+    await writeFileAtomic(join(scratch, 'summary.md'), summaryMarkdown(request.document, extract, summary));
     const artifacts: ArtifactFile[] = [];
     for (const name of ['pages.jsonl', 'text.txt', 'summary.md']) {
-      artifacts.push({ name, ...(await hashFile(join(scratch, name), session.signal)) });
+      artifacts.push({ name, ...(await hashFile(join(scratch, name), signal)) });
     }
     await writeFileAtomic(
       join(scratch, 'report.json'),
@@ -225,16 +230,14 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
         document: request.document,
         download: await downloadNotes(join(scratch, DOCUMENT_NOTES)),
         extract,
-        summary: {
-          sentences: sentences.length,
-          candidates: candidates.length,
-          ms: Math.round(performance.now() - begunAt),
-        },
+        summary,
+        ranking: { candidates, language, ms: Math.round(performance.now() - begunAt) },
         artifacts,
       }),
     );
-    progress({ done: sentences.length, total: sentences.length, unit: 'sentences' });
-    return { sentences: sentences.length };
+    const { length } = summary.sentences;
+    progress({ done: length, total: length, unit: 'sentences' });
+    return { sentences: length };
   });
 }
 
@@ -303,6 +306,16 @@ export async function sendKeptArtifacts(request: DeliverRequest): Promise<SentAr
     });
     return { files: artifacts.files.length };
   });
+}
+
+/** The bookmarks. That they can not be read costs the outline and not the document. */
+async function readOutline(reader: PdfReader, signal: AbortSignal): Promise<Outline> {
+  try {
+    return await reader.outline();
+  } catch (error) {
+    signal.throwIfAborted();
+    return { entries: [], error: messageOf(error) };
+  }
 }
 
 async function inSession<T>(run: (session: CurrentSession, settings: DocumentSettings) => Promise<T>): Promise<T> {

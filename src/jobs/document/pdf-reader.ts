@@ -7,6 +7,7 @@
  */
 import { Worker } from 'node:worker_threads';
 import { failure, messageOf } from './failure.js';
+import type { Outline } from './outline.js';
 import type { PageFacts, PageImage } from './pdf.js';
 import type { PdfAnswer, PdfQuestion, PdfThreadData } from './pdf-thread.js';
 
@@ -14,6 +15,7 @@ export interface PdfLimits {
   readonly openMs: number;
   readonly textMs: number;
   readonly renderMs: number;
+  readonly outlineMs: number;
   /** The thread is replaced after an answer that leaves it with more. */
   readonly heapBytes: number;
 }
@@ -22,6 +24,7 @@ export const PDF_LIMITS: PdfLimits = {
   openMs: 60_000,
   textMs: 30_000,
   renderMs: 60_000,
+  outlineMs: 30_000,
   // A page of 25 MP with its images takes up to 300 MB; an ordinary scan about 60.
   heapBytes: 256 * 1024 * 1024,
 };
@@ -32,6 +35,8 @@ export interface PdfReader {
   facts(page: number): Promise<PageFacts>;
   /** @param page From 1. */
   render(page: number, dpi: number, maxPixels: number): Promise<PageImage>;
+  /** The bookmarks of the document. */
+  outline(): Promise<Outline>;
   close(): Promise<void>;
 }
 
@@ -107,6 +112,12 @@ class ThreadReader implements PdfReader {
     const answer = await this.ask({ kind: 'render', index: page - 1, dpi, maxPixels }, this.limits.renderMs);
     if (answer.kind !== 'image') throw new Error(`The thread answered ${answer.kind} to a question for a picture.`);
     return answer.image;
+  }
+
+  async outline(): Promise<Outline> {
+    const answer = await this.ask({ kind: 'outline' }, this.limits.outlineMs);
+    if (answer.kind !== 'outline') throw new Error(`The thread answered ${answer.kind} to a question for the outline.`);
+    return answer.outline;
   }
 
   async close(): Promise<void> {

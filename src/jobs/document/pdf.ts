@@ -7,6 +7,7 @@
 import { closeSync, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { init, type WrappedPdfiumModule } from '@embedpdf/pdfium';
+import { cleanTitle, type Outline, type OutlineEntry } from './outline.js';
 
 /** The `FPDF_GetLastError` codes that tell the user something. */
 const OPEN_ERRORS: Readonly<Record<number, PdfOpenErrorCode>> = {
@@ -67,6 +68,15 @@ const MAX_OBJECTS_LOOKED_AT = 2_000;
 const MAP_SAMPLES = 200;
 /** Beyond this a page is no page of a document but an attack on memory. */
 const MAX_PAGE_CHARACTERS = 2_000_000;
+
+/** An outline with more is a list of everything and no outline. */
+const MAX_OUTLINE_ENTRIES = 500;
+const MAX_OUTLINE_LEVEL = 8;
+/** Bookmarks without a title or too deep are passed over, but not without end. */
+const MAX_BOOKMARKS_LOOKED_AT = 10_000;
+const MAX_TITLE_BYTES = 16_384;
+/** An action that leads to a page of this document. */
+const ACTION_GOTO = 1;
 
 const BITMAP_GRAY = 1;
 const RENDER_ANNOTATIONS = 0x01;
@@ -215,6 +225,64 @@ export class Pdf {
         m.FPDFBitmap_Destroy(bitmap);
       }
     });
+  }
+
+  /**
+   * The bookmarks, in the order in which a reader shows them. Their links are what the file says: one that leads back
+   * to where it came from is followed once.
+   */
+  outline(): Outline {
+    const m = this.module;
+    const entries: OutlineEntry[] = [];
+    const seen = new Set<number>();
+    // What is still to be looked at, the next one last. A child comes before the sibling of its parent.
+    const open: { readonly bookmark: number; readonly level: number }[] = [];
+    const add = (bookmark: number, level: number): void => {
+      if (bookmark !== 0 && !seen.has(bookmark)) open.push({ bookmark, level });
+    };
+    add(m.FPDFBookmark_GetFirstChild(this.document, 0), 1);
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      const { bookmark, level } = next;
+      if (seen.has(bookmark)) continue;
+      if (entries.length >= MAX_OUTLINE_ENTRIES || seen.size >= MAX_BOOKMARKS_LOOKED_AT) {
+        return { entries, truncated: true };
+      }
+      seen.add(bookmark);
+      const title = this.titleOf(bookmark);
+      if (title !== '') entries.push({ title, level, page: this.pageOf(bookmark) });
+      add(m.FPDFBookmark_GetNextSibling(this.document, bookmark), level);
+      if (level < MAX_OUTLINE_LEVEL) add(m.FPDFBookmark_GetFirstChild(this.document, bookmark), level + 1);
+    }
+    return { entries };
+  }
+
+  private titleOf(bookmark: number): string {
+    const { pdfium, FPDFBookmark_GetTitle: getTitle } = this.module;
+    // The count includes the terminating zero of two bytes.
+    const bytes = getTitle(bookmark, 0, 0);
+    if (bytes <= 2 || bytes > MAX_TITLE_BYTES) return '';
+    const buffer = pdfium.wasmExports.malloc(bytes);
+    if (buffer === 0) throw new Error('pdfium has no memory for the title of a bookmark');
+    try {
+      getTitle(bookmark, buffer, bytes);
+      return cleanTitle(Buffer.from(heap(pdfium).buffer, buffer, bytes - 2).toString('utf16le'));
+    } finally {
+      pdfium.wasmExports.free(buffer);
+    }
+  }
+
+  /** From 1; null when it leads to an address, another file, or nowhere. */
+  private pageOf(bookmark: number): number | null {
+    const m = this.module;
+    let destination = m.FPDFBookmark_GetDest(this.document, bookmark);
+    if (destination === 0) {
+      const action = m.FPDFBookmark_GetAction(bookmark);
+      if (action === 0 || m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
+      destination = m.FPDFAction_GetDest(this.document, action);
+    }
+    if (destination === 0) return null;
+    const index = m.FPDFDest_GetDestPageIndex(this.document, destination);
+    return index >= 0 && index < this.pages ? index + 1 : null;
   }
 
   private withPage<T>(index: number, use: (page: number) => T): T {

@@ -62,6 +62,7 @@ async function read(
       drawn.push(page);
       return Promise.resolve({ pgm: new Uint8Array(1), width: page, height: 1, dpi: 200 });
     },
+    outline: () => Promise.resolve({ entries: [] }),
     close: () => Promise.resolve(),
   };
   const ocr: Ocr = {
