@@ -73,7 +73,7 @@ async function findPdftoppm(signal: AbortSignal): Promise<string | null> {
 
 export async function openNative(tesseract: Tesseract, options: OcrOptions): Promise<Ocr> {
   const { signal, language, path } = options;
-  const pdftoppm = await findPdftoppm(signal);
+  const pdftoppm = path === undefined ? null : await findPdftoppm(signal);
   let failures = 0;
   // With its orientation data tesseract reads turned scans; without the data it fails when asked to.
   const pageSegmentation = tesseract.languages.includes('osd') ? '1' : '3';
@@ -81,7 +81,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
     engine: 'native',
     versions: { tesseract: tesseract.version, ...(pdftoppm === null ? {} : { pdftoppm }) },
     async render(page: number, wanted: RenderWish): Promise<PageImage | null> {
-      if (pdftoppm === null || failures >= MAX_PDFTOPPM_FAILURES) return null;
+      if (pdftoppm === null || path === undefined || failures >= MAX_PDFTOPPM_FAILURES) return null;
       try {
         const { stdout } = await runTool({
           command: 'pdftoppm',
