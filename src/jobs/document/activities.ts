@@ -10,9 +10,10 @@ import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { currentSession, currentWorker, progress, type CurrentSession } from 'temporal-atlas/activity';
-import type { ArtifactFile, DeliverRequest, DocumentSource } from '../../contract/document.js';
+import type { ArtifactFile, DeliverRequest, DocumentSource, PasswordSource } from '../../contract/document.js';
 import { VERSION } from '../../contract/version.js';
 import type { DocumentCache } from './cache.js';
+import type { DirectoryTarget } from './directory.js';
 import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
 import type { Outline } from './outline.js';
@@ -23,6 +24,7 @@ import type {
   DeliveredDocument,
   DeliverStepRequest,
   DownloadedDocument,
+  DownloadOptions,
   ExtractedPages,
   ExtractRequest,
   SentArtifacts,
@@ -43,20 +45,33 @@ const MAX_SUMMARY_SENTENCES = 100;
 /**
  * Brings the document to the scratch directory of the session.
  *
+ * When it ends nothing more is needed from whoever gave the document: its password is here too, and opens it.
+ *
  * Idempotent: a document that is there is not fetched again, and a part of one is continued where that is safe.
  *
- * @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`, `TooLarge`, `SourceUnreachable`, `SourceRefused`,
- * `AddressRefused`, `FileRefused`, `FileUnreadable`, `SourceChanged`, `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`, `InvalidPdf`, `PasswordRequired`, `PasswordWrong`,
+ * `UnsupportedEncryption`, `TooLarge`, `SourceUnreachable`, `SourceRefused`, `AddressRefused`, `FileRefused`,
+ * `FileUnreadable`, `DirectoryRefused`, `SourceChanged`, `OutOfDisk`, `ConfigInvalid`.
  */
-export async function downloadDocument(source: DocumentSource): Promise<DownloadedDocument> {
+export async function downloadDocument(
+  source: DocumentSource,
+  options: DownloadOptions = {},
+): Promise<DownloadedDocument> {
   return await inSession(async (session, settings) => {
     const target = join(session.scratchDirectory, DOCUMENT);
     const notesPath = join(session.scratchDirectory, DOCUMENT_NOTES);
     const [{ openSource }, { inspectPdf }] = await Promise.all([import('./sources.js'), import('./inspect.js')]);
     const { name, key, fetch } = openSource(source);
+    // What may be refused comes before what takes long.
+    if (options.deliverToDirectory !== undefined) {
+      const { checkDirectory } = await import('./directory.js');
+      await checkDirectory(directoryOf(options.deliverToDirectory, session, settings));
+    }
+    const password = await passwordFrom(options.password, session, settings);
+    const inspection = { path: target, name, password, signal: session.signal };
     const earlier = await downloadNotes(notesPath);
     if (earlier?.source === key && (await isFile(target, earlier, session.signal))) {
-      await inspectPdf(target, name, session.signal);
+      await inspectPdf(inspection);
       progress({ done: earlier.bytes, total: earlier.bytes, unit: 'bytes', note: 'already here' });
       return { name: earlier.name, bytes: earlier.bytes, sha256: earlier.sha256 };
     }
@@ -83,11 +98,27 @@ export async function downloadDocument(source: DocumentSource): Promise<Download
     };
     // Before the inspection, which an attempt may not survive: the bytes are here and need not come again.
     await writeFileAtomic(notesPath, JSON.stringify(notes), { sync: false });
-    await inspectPdf(target, name, session.signal);
+    await inspectPdf(inspection);
     await keep?.();
     progress({ done: bytes, total: bytes, unit: 'bytes', ...(cached ? { note: 'from the cache' } : {}) });
     return { name, bytes, sha256 };
   });
+}
+
+async function passwordFrom(
+  source: PasswordSource | undefined,
+  { scratchDirectory, signal }: CurrentSession,
+  settings: DocumentSettings,
+): Promise<string | undefined> {
+  if (source === undefined) return undefined;
+  const { obtainPassword } = await import('./password.js');
+  const { listedAddresses } = await import('./addresses.js');
+  return await obtainPassword(scratchDirectory, { source, policy: listedAddresses(settings.allowServed), signal });
+}
+
+function directoryOf(path: string, session: CurrentSession, settings: DocumentSettings): DirectoryTarget {
+  const { runId, fencingToken } = session;
+  return { path, allowed: settings.allowOutput, runId, fencingToken };
 }
 
 /** Documents of earlier runs on this worker. */
@@ -107,8 +138,8 @@ async function openCache({ worker }: CurrentSession, settings: DocumentSettings)
  * Idempotent: each finished page is in the checkpoint on the scratch disk, and an attempt goes on at the first that is
  * missing.
  *
- * @throws ApplicationFailure `PasswordRequired`, `UnsupportedEncryption`, `InvalidPdf`, `EmptyDocument`, `TooManyPages`,
- * `ToolMissing`, `PageFailed`, `NothingReadable`, `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `InvalidPdf`, `EmptyDocument`, `TooManyPages`, `ToolMissing`, `PageFailed`,
+ * `NothingReadable`, `OutOfDisk`, `ConfigInvalid`.
  */
 export async function extractPages(request: ExtractRequest): Promise<ExtractedPages> {
   return await inSession(async (session, settings) => {
@@ -116,13 +147,14 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
     const { scratchDirectory: scratch, signal } = session;
     const path = join(scratch, DOCUMENT);
     const begunAt = performance.now();
-    const [{ openPdf }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
+    const [{ openPdf }, { keptPassword }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
       import('./pdf-reader.js'),
+      import('./password.js'),
       import('./ocr.js'),
       import('./checkpoint.js'),
       import('./pages.js'),
     ]);
-    const reader = await openPdf({ path, name: document.name, signal });
+    const reader = await openPdf({ path, name: document.name, password: await keptPassword(scratch), signal });
     try {
       if (reader.pages === 0) throw failure('EmptyDocument', `${document.name} has no pages.`);
       if (reader.pages > settings.maxPages) {
@@ -138,7 +170,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
       const ocr = await openOcr({
         engine: settings.ocrEngine,
         language,
-        path,
+        ...(reader.needsPassword ? {} : { path }),
         lanes,
         memoryBytes: settings.toolMemoryBytes,
         directory: scratch,
@@ -242,12 +274,13 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
 }
 
 /**
- * Keeps the artifacts on the worker, and sends them to whoever waits for them. That nobody does is not a failure: they
- * may be sent later, by {@link sendKeptArtifacts}.
+ * Puts the artifacts into the directory that was asked for, keeps them on the worker, and sends them to whoever waits for
+ * them. That nobody does is not a failure: they may be sent later, by {@link sendKeptArtifacts}.
  *
- * Idempotent: keeping replaces what an earlier attempt kept under the same run, and sending overwrites.
+ * Idempotent: the directory and what is kept under the same run replace those of an earlier attempt, and sending
+ * overwrites.
  *
- * @throws ApplicationFailure `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `DirectoryRefused`, `OutOfDisk`, `ConfigInvalid`.
  */
 export async function deliverDocument(request: DeliverStepRequest): Promise<DeliveredDocument> {
   return await inSession(async (session, settings) => {
@@ -256,6 +289,13 @@ export async function deliverDocument(request: DeliverStepRequest): Promise<Deli
     const { name: worker, queue, keptDirectory, keptForMs } = session.worker;
     const { signal } = session;
     const id = session.runId;
+    const { deliverTo, deliverToDirectory } = request;
+    if (deliverToDirectory !== undefined) {
+      const { fillDirectory } = await import('./directory.js');
+      const target = directoryOf(deliverToDirectory, session, settings);
+      await fillDirectory(target, { scratch: session.scratchDirectory, signal });
+    }
+    const directory = deliverToDirectory === undefined ? {} : { directory: deliverToDirectory };
     const { files, keptUntilMs } = await keepArtifacts({
       scratch: session.scratchDirectory,
       keptDirectory,
@@ -264,21 +304,21 @@ export async function deliverDocument(request: DeliverStepRequest): Promise<Deli
       signal,
     });
     const artifacts = { id, worker, queue, files, keptUntilMs };
-    if (request.deliverTo === undefined) return { artifacts, delivered: false };
+    if (deliverTo === undefined) return { artifacts, delivered: false, ...directory };
     try {
       const report = reporter('files');
       await sendArtifacts({
         folder: join(keptDirectory, id),
         files,
-        target: request.deliverTo,
+        target: deliverTo,
         policy: listedAddresses(settings.allowServed),
         signal,
         onFile: report,
       });
-      return { artifacts, delivered: true };
+      return { artifacts, delivered: true, ...directory };
     } catch (error) {
       signal.throwIfAborted();
-      return { artifacts, delivered: false, deliveryError: messageOf(error) };
+      return { artifacts, delivered: false, deliveryError: messageOf(error), ...directory };
     }
   });
 }

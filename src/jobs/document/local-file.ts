@@ -112,7 +112,7 @@ async function openAllowed(path: string, allowed: readonly string[]): Promise<Fi
   return handle;
 }
 
-function isUnder(root: string, file: string): boolean {
+export function isUnder(root: string, file: string): boolean {
   const path = relative(root, file);
   return path !== '' && path !== '..' && !path.startsWith(`..${sep}`) && !isAbsolute(path);
 }

@@ -78,7 +78,7 @@ async function findPdftoppm({ memoryBytes, signal }: ToolOptions): Promise<strin
 
 export async function openNative(tesseract: Tesseract, options: OcrOptions): Promise<Ocr> {
   const { signal, language, path, memoryBytes } = options;
-  const pdftoppm = await findPdftoppm(options);
+  const pdftoppm = path === undefined ? null : await findPdftoppm(options);
   let failures = 0;
   // With its orientation data tesseract reads turned scans; without the data it fails when asked to.
   const pageSegmentation = tesseract.languages.includes('osd') ? '1' : '3';
@@ -86,7 +86,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
     engine: 'native',
     versions: { tesseract: tesseract.version, ...(pdftoppm === null ? {} : { pdftoppm }) },
     async render(page: number, wanted: RenderWish): Promise<PageImage | null> {
-      if (pdftoppm === null || failures >= MAX_PDFTOPPM_FAILURES) return null;
+      if (pdftoppm === null || path === undefined || failures >= MAX_PDFTOPPM_FAILURES) return null;
       try {
         const { stdout } = await runTool({
           command: 'pdftoppm',

@@ -32,8 +32,11 @@ export interface OcrOptions {
   readonly engine: OcrEngine;
   /** Such as `eng` or `eng+fra`. */
   readonly language: string;
-  /** The document, for an engine that renders by itself. */
-  readonly path: string;
+  /**
+   * The document, for an engine that renders by itself. Absent for one that opens with a password only: a program would
+   * have to be given it on its command line, which every user of the host can read.
+   */
+  readonly path?: string;
   /** How many pages are recognized at a time. */
   readonly lanes: number;
   /** How much memory one run of an installed program may take. */

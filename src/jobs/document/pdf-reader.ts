@@ -31,6 +31,8 @@ export const PDF_LIMITS: PdfLimits = {
 
 export interface PdfReader {
   readonly pages: number;
+  /** Whether the document opens with a password only. */
+  readonly needsPassword: boolean;
   /** @param page From 1. */
   facts(page: number): Promise<PageFacts>;
   /** @param page From 1. */
@@ -65,6 +67,7 @@ export async function openPdf(options: OpenPdfOptions): Promise<PdfReader> {
 
 class ThreadReader implements PdfReader {
   pages = 0;
+  needsPassword = false;
   private thread: Worker | undefined;
   private closed = false;
   /** pdfium answers one question at a time; asking in turn lets each have its own limit. */
@@ -100,6 +103,7 @@ class ThreadReader implements PdfReader {
     }
     if (answer.kind !== 'opened') throw new Error(`The thread answered ${answer.kind} before it had opened the file.`);
     this.pages = answer.pages;
+    this.needsPassword = answer.needsPassword;
   }
 
   async facts(page: number): Promise<PageFacts> {

@@ -17,7 +17,7 @@ export type PdfQuestion =
   | { readonly kind: 'render'; readonly index: number; readonly dpi: number; readonly maxPixels: number };
 
 export type PdfAnswer =
-  | { readonly kind: 'opened'; readonly pages: number }
+  | { readonly kind: 'opened'; readonly pages: number; readonly needsPassword: boolean }
   | { readonly kind: 'refused'; readonly code: string; readonly message: string }
   | { readonly kind: 'facts'; readonly facts: PageFacts; readonly heapBytes: number }
   | { readonly kind: 'outline'; readonly outline: Outline; readonly heapBytes: number }
@@ -51,7 +51,7 @@ try {
       });
     }
   });
-  say({ kind: 'opened', pages: pdf.pages });
+  say({ kind: 'opened', pages: pdf.pages, needsPassword: pdf.needsPassword });
 } catch (error) {
   say({
     kind: 'refused',

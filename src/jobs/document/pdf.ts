@@ -90,13 +90,15 @@ export class Pdf {
   private constructor(
     private readonly module: WrappedPdfiumModule,
     private readonly document: number,
+    /** Whether the document opens with a password only. */
+    readonly needsPassword: boolean,
     private readonly close_: () => void,
   ) {
     this.pages = module.FPDF_GetPageCount(document);
   }
 
   /** @throws {@link PdfOpenError} */
-  static async open(path: string, password = ''): Promise<Pdf> {
+  static async open(path: string, password?: string): Promise<Pdf> {
     const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
     const bytes = readFileSync(wasm);
     const module = await init({
@@ -124,13 +126,16 @@ export class Pdf {
       pdfium.removeFunction(read);
       closeSync(fd);
     };
-    const document = module.FPDF_LoadCustomDocument(access, password);
-    if (document === 0) {
-      const code = module.FPDF_GetLastError();
-      free();
-      throw new PdfOpenError(OPEN_ERRORS[code] ?? 'InvalidPdf');
+    let code: PdfOpenErrorCode | undefined;
+    // First without: a document that opens so does not need the password, and pdfium would refuse a wrong one for it.
+    for (const tried of ['', ...(password === undefined ? [] : spellingsOf(password))]) {
+      const document = module.FPDF_LoadCustomDocument(access, tried);
+      if (document !== 0) return new Pdf(module, document, tried !== '', free);
+      code = OPEN_ERRORS[module.FPDF_GetLastError()] ?? 'InvalidPdf';
+      if (code !== 'PasswordRequired') break;
     }
-    return new Pdf(module, document, free);
+    free();
+    throw new PdfOpenError(code ?? 'InvalidPdf');
   }
 
   close(): void {
@@ -311,4 +316,12 @@ export function pixelSize(
     height: Math.max(1, Math.floor((height * dpi) / 72)),
     dpi,
   };
+}
+
+/**
+ * How a password may have been spelled when the document was protected: an accent can be part of its letter or a
+ * character of its own, which look the same to whoever types them. pdfium itself tries Latin-1 as well as UTF-8.
+ */
+function spellingsOf(password: string): string[] {
+  return [...new Set([password, password.normalize('NFC'), password.normalize('NFKC'), password.normalize('NFD')])];
 }

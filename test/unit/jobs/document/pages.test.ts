@@ -52,6 +52,7 @@ async function read(
   let most = 0;
   const reader: PdfReader = {
     pages: script.layers.length,
+    needsPassword: false,
     facts: (page) => {
       asked.push(page);
       const layer = script.layers[page - 1] ?? '';
