@@ -128,7 +128,9 @@ async function openCache({ worker }: CurrentSession, settings: DocumentSettings)
   return await DocumentCache.open({
     directory: worker.cacheDirectory,
     maxBytes: settings.cacheBytes,
-    onProblem: (error) => log.warn(`The cache of documents is not used: ${messageOf(error)}`),
+    onProblem: (error) => {
+      log.warn(`The cache of documents is not used: ${messageOf(error)}`);
+    },
   });
 }
 
