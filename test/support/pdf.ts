@@ -3,6 +3,7 @@
  * is in them.
  */
 import { createCipheriv, createHash } from 'node:crypto';
+import { constants, deflateRawSync, deflateSync } from 'node:zlib';
 
 type PdfObject = string | { readonly dictionary: string; readonly stream: Buffer };
 
@@ -77,6 +78,121 @@ function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfOb
 /** A PDF with these pages. No page at all is allowed, and is a valid file. */
 export function makePdf(pages: readonly TestPage[]): Buffer {
   return pagesOf(pages);
+}
+
+/**
+ * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
+ */
+export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
+  const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
+  const codes = glyphs.map((_, index) => hex(0x41 + index, 2));
+  const letters = glyphs.map((text) => [...text].map((letter) => hex(letter.codePointAt(0) ?? 0, 4)).join(''));
+  const rows = codes.map((code, index) => `<${code}> <${letters[index] ?? ''}>`).join('\n');
+  const map =
+    '/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Test def /CMapType 2 def ' +
+    `1 begincodespacerange <00> <ff> endcodespacerange ${glyphs.length} beginbfchar\n${rows}\nendbfchar ` +
+    'endcmap end end';
+  return assemble([
+    '<< /Type /Catalog /Pages 2 0 R >>',
+    '<< /Type /Pages /Kids [3 0 R] /Count 1 >>',
+    '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>',
+    { dictionary: '', stream: Buffer.from(`BT /F1 20 Tf 50 700 Td <${codes.join('')}> Tj ET`) },
+    '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>',
+    { dictionary: '', stream: Buffer.from(map) },
+  ]);
+}
+
+/** Deflated twice, as `/Filter [/FlateDecode /FlateDecode]` has it; the inner part is 1000 times as small as this. */
+function deflatedTwice(bytes: number, fill = 0): Buffer {
+  // A part that repeats: deflating gigabytes would take longer than the test.
+  const part = deflateSync(Buffer.alloc(Math.min(bytes, 64 * 1024 * 1024), fill), { level: 9 });
+  return deflateSync(part, { level: 9 });
+}
+
+/** What a hostile page consists of. */
+export type Bomb = 'image' | 'content' | 'forms' | 'objects' | 'pages' | 'loop' | 'nested';
+
+/**
+ * A small file that asks for much more than it is: the second of three pages, or the page tree, is the bomb; the others
+ * are {@link GOOD_PAGE}.
+ */
+export function makeBomb(kind: Bomb): Buffer {
+  const good = (content: string): string =>
+    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents ${content} /Resources << /Font << /F1 3 0 R >> >> >>`;
+  const bombPage = (resources: string): string =>
+    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 8 0 R /Resources << ${resources} >> >>`;
+  const stream = (text: string): PdfObject => ({ dictionary: '', stream: Buffer.from(text, 'latin1') });
+  const twice = '/Filter [/FlateDecode /FlateDecode]';
+  let tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 3 >>';
+  let page = bombPage('/XObject << /X 9 0 R >>');
+  let content: PdfObject = stream('q 595 0 0 842 0 0 cm /X Do Q');
+  let extra: readonly PdfObject[] = [];
+  const form = '/Type /XObject /Subtype /Form /BBox [0 0 595 842]';
+  switch (kind) {
+    case 'image':
+      extra = [
+        {
+          dictionary:
+            '/Type /XObject /Subtype /Image /Width 100000 /Height 100000 /ColorSpace /DeviceGray ' +
+            `/BitsPerComponent 1 ${twice}`,
+          stream: deflatedTwice(1_250_000_000),
+        },
+      ];
+      break;
+    case 'content':
+      page = bombPage('/Font << /F1 3 0 R >>');
+      content = { dictionary: twice, stream: deflateSync(contentBomb(), { level: 9 }) };
+      break;
+    case 'forms':
+      // Each draws itself and the other, a hundred times.
+      extra = [9, 10].map((number) => ({
+        dictionary: `${form} /Resources << /XObject << /X 9 0 R /Y 10 0 R >> >>`,
+        stream: Buffer.from(`/X Do /Y Do ${number} w `.repeat(100)),
+      }));
+      break;
+    case 'nested':
+      // No loop, but ten to the power of twelve drawings.
+      extra = Array.from({ length: 12 }, (_, level) => ({
+        dictionary: `${form} /Resources << /XObject << /X ${10 + level} 0 R >> >>`,
+        stream: Buffer.from(level === 11 ? '0 0 1 1 re f' : '/X Do '.repeat(10)),
+      }));
+      break;
+    case 'objects':
+      page = bombPage('');
+      content = {
+        dictionary: '/Filter /FlateDecode',
+        stream: deflateSync(Buffer.from('0 0 9 9 re f '.repeat(1_000_000))),
+      };
+      break;
+    case 'pages':
+      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 100000 >>';
+      break;
+    case 'loop':
+      tree = '<< /Type /Pages /Kids [4 0 R 2 0 R 6 0 R] /Count 3 >>';
+      break;
+  }
+  return assemble([
+    '<< /Type /Catalog /Pages 2 0 R >>',
+    tree,
+    FONT,
+    good('7 0 R'),
+    page,
+    good('7 0 R'),
+    stream(drawText([GOOD_PAGE])),
+    content,
+    ...extra,
+  ]);
+}
+
+/** The text of the pages beside the bomb. */
+export const GOOD_PAGE = 'The tide sets the working day of the harbour.';
+
+/** A content stream of two gigabytes, deflated once: the deflated form of equal parts is equal parts again. */
+function contentBomb(): Buffer {
+  const part = Buffer.alloc(16 * 1024 * 1024, '0 0 9 9 re f ');
+  const first = deflateRawSync(part, { level: 9, finishFlush: constants.Z_FULL_FLUSH });
+  const header = Buffer.from([0x78, 0xda]);
+  return Buffer.concat([header, ...Array.from({ length: 128 }, () => first)]);
 }
 
 export interface Encryption {

@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Checkpoint, PageRecord } from './checkpoint.js';
 import { failure, isFailure, messageOf } from './failure.js';
 import { cleanLayer, judgeLayer } from './layer.js';
-import type { Ocr, Recognized } from './ocr.js';
+import { recognizePage, type Ocr, type Recognized } from './ocr.js';
 import { pixelSize, type PageFacts, type PageImage } from './pdf.js';
 import type { PdfReader } from './pdf-reader.js';
 
@@ -154,15 +154,16 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
       renderer = 'pdfium';
       image = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
     }
-    let seen = await lanes.run(() => timed(() => ocr.recognize(image)));
+    const isLarge = wanted.dpi < options.dpi;
+    let seen = await lanes.run(() => timed(() => recognizePage(ocr, image, isLarge)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
       const again = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
-      seen = await lanes.run(() => timed(() => ocr.recognize(again)));
+      seen = await lanes.run(() => timed(() => recognizePage(ocr, again, isLarge)));
     }
     const ms = Math.round(spentMs);
-    const reduced = wanted.dpi < options.dpi ? { dpi: Math.round(wanted.dpi) } : {};
+    const reduced = isLarge ? { dpi: Math.round(wanted.dpi) } : {};
     return { page, ...chooseText(task, seen), ms, renderer: rendererName(ocr, renderer), ...reduced };
   } catch (error) {
     signal.throwIfAborted();

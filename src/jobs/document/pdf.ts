@@ -8,6 +8,7 @@ import { closeSync, fstatSync, openSync, readFileSync, readSync } from 'node:fs'
 import { createRequire } from 'node:module';
 import { init, type WrappedPdfiumModule } from '@embedpdf/pdfium';
 import { cleanTitle, type Outline, type OutlineEntry } from './outline.js';
+import { mayNeedOrder, readingOrder, type PlacedCharacter } from './reading-order.js';
 
 /** The `FPDF_GetLastError` codes that tell the user something. */
 const OPEN_ERRORS: Readonly<Record<number, PdfOpenErrorCode>> = {
@@ -183,7 +184,8 @@ export class Pdf {
         const written = m.FPDFText_GetText(textPage, 0, characters, buffer);
         // The count that it returns includes the terminating zero.
         const units = Math.max(0, written - 1);
-        const text = Buffer.from(heap(pdfium).buffer, buffer, units * 2).toString('utf16le');
+        const given = Buffer.from(heap(pdfium).buffer, buffer, units * 2).toString('utf16le');
+        const text = mayNeedOrder(given) ? this.inOrder(textPage, given, characters) : given;
         const isUnmapped = (i: number): boolean => m.FPDFText_HasUnicodeMapError(textPage, i) === 1;
         let unmapped = 0;
         const step = Math.max(1, Math.floor(characters / MAP_SAMPLES));
@@ -199,6 +201,29 @@ export class Pdf {
     } finally {
       m.FPDFText_ClosePage(textPage);
     }
+  }
+
+  /** The text in reading order, which takes the places of its characters. */
+  private inOrder(textPage: number, text: string, characters: number): string {
+    const m = this.module;
+    const { pdfium } = m;
+    const placed: PlacedCharacter[] = [];
+    const codePoints = [...text];
+    const buffer = pdfium.wasmExports.malloc(16);
+    if (buffer === 0) throw new Error('pdfium has no memory for the places of characters');
+    try {
+      for (let i = 0; i < characters; i += 1) {
+        // Some characters are not in the text, such as those without a code.
+        const character = codePoints[m.FPDFText_GetTextIndexFromCharIndex(textPage, i)];
+        if (character === undefined) continue;
+        m.FPDFText_GetCharOrigin(textPage, i, buffer, buffer + 8);
+        placed.push({ character, x: pdfium.getValue(buffer, 'double'), y: pdfium.getValue(buffer + 8, 'double') });
+      }
+    } finally {
+      pdfium.wasmExports.free(buffer);
+    }
+    // Rather the order of pdfium than a text that has lost something.
+    return placed.length === codePoints.length ? readingOrder(placed) : text;
   }
 
   /** @param index From 0. @param maxPixels The resolution is lowered until the picture has no more. */

@@ -41,6 +41,8 @@ export interface ToolOutput {
  * would be as large as the memory, and in the working directory.
  */
 const LIMITED = 'ulimit -v "$0" 2>/dev/null; ulimit -c 0 2>/dev/null; exec "$@"';
+/** How long after the end of a program its output may be held open by what it has started. */
+const HELD_MS = 5_000;
 const SHELL_FOUND_NOTHING = 127;
 /** Not `ATLAS_…`: those are settings. */
 const MARK = 'DOCUMENT_TOOL_RUN';
@@ -79,10 +81,17 @@ export async function runTool(run: ToolRun): Promise<ToolOutput> {
   });
   // At its end, and not after the result: that waits for everybody who holds the other end of a pipe.
   let killed: Promise<void> | undefined;
+  let held: NodeJS.Timeout | undefined;
   program.once('exit', (code) => {
     killed = killMarked(mark, code === null ? 0 : (program.pid ?? 0));
+    // Should one of those live on, its output is not waited for.
+    held = setTimeout(() => {
+      program.stdout.destroy();
+      program.stderr.destroy();
+    }, HELD_MS);
   });
   const result = await program;
+  clearTimeout(held);
   await killed;
   run.signal.throwIfAborted();
   const stderr = Buffer.from(result.stderr).toString('utf8').trim();
