@@ -1,6 +1,7 @@
 /** How tests run. `npm test` adds the report that the summary is made from. */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { SlowestFirst } from './test/support/slowest-first.js';
 
 const source = (path: string): string => fileURLToPath(new URL(`./src/${path}`, import.meta.url));
 
@@ -22,6 +23,7 @@ export default defineConfig({
     pool: 'forks',
     // The tests start processes and a server, and then mostly wait; more files at once only make each other slow.
     maxWorkers: 3,
+    sequence: { sequencer: SlowestFirst },
     // Guards against hanging, not expectations: a test that needs a bound states it.
     testTimeout: 120_000,
     hookTimeout: 180_000,

@@ -26,6 +26,13 @@ export interface CurrentWorker {
    * {@link CurrentWorker.keptForMs}.
    */
   readonly keptDirectory: string;
+  /**
+   * A directory on this worker for what can be made again, to have it sooner the next time: downloads, unpacked models.
+   * It outlives sessions and is shared by everything that runs on the worker; any entry may be gone at any time. The
+   * daemon deletes an entry of it that was not modified for {@link CurrentWorker.keptForMs}: set its time (`utimes`) at
+   * each use. How large it may grow is for those to bound who write into it.
+   */
+  readonly cacheDirectory: string;
   /** In milliseconds; `--keep` of the daemon, a day unless set. */
   readonly keptForMs: number;
 }

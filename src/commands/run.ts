@@ -4,7 +4,7 @@ import { capabilitySet } from '../contract/names.js';
 import { SESSION_LIMITS } from '../contract/session.js';
 import type { CommandSpec } from './spec.js';
 import { CONNECTION_OPTIONS } from './support/connection.js';
-import { durationBetween, integerBetween, parseList, parseServeAddress } from './support/parse.js';
+import { durationBetween, integerBetween, parseList, parseServeAddress, parseSha256 } from './support/parse.js';
 
 const MAX_TIMEOUT_MS = 30 * 24 * 3_600_000;
 const MAX_SENTENCES = 50;
@@ -60,6 +60,11 @@ export const run: CommandSpec = {
       description: 'where to serve a local file and take the artifacts',
       defaultText: '127.0.0.1, any free port',
       parse: parseServeAddress,
+    },
+    {
+      flags: '--sha256 <hex>',
+      description: 'take the document of an http(s) URL only if it has this hash',
+      parse: parseSha256,
     },
     {
       flags: '--timeout <duration>',

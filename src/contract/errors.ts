@@ -201,7 +201,7 @@ export const ERRORS = {
   ),
   PasswordWrong: entry(
     'The given password does not open the PDF.',
-    'Check the file of --password-file: its first line is the password.',
+    'Check the first line of the password file. If a viewer opens the document with it, save it there without a password.',
   ),
   UnsupportedEncryption: entry(
     'The PDF is encrypted in a way that is not supported.',

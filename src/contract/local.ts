@@ -42,6 +42,7 @@ export interface ExecutorSettings {
   readonly queue: string;
   readonly capabilities: readonly string[];
   readonly keptDirectory: string;
+  readonly cacheDirectory: string;
   readonly keptForMs: number;
   readonly activitiesPath: string;
   readonly workflows: { readonly kind: 'bundle' | 'path'; readonly path: string };

@@ -201,7 +201,7 @@ const OPTIONS = {
     schema: switchSchema,
   }),
   keep: duration(0, 365 * DAY_MS, {
-    description: 'how long artifacts that nobody has fetched are kept',
+    description: 'how long artifacts that nobody has fetched are kept, and what the cache has not used',
     default: '24h',
   }),
   'presence-ttl': duration(SECOND_MS, 10 * MINUTE_MS, {

@@ -24,7 +24,7 @@ import { modulesOf } from './modules.js';
 import type { Clock } from './ports.js';
 import { OwnerCheck } from './owner-check.js';
 import type { Presence } from './presence.js';
-import { Scratch, sweepKept } from './scratch.js';
+import { Scratch, sweepByAge } from './scratch.js';
 import { ScratchSizes } from './scratch-sizes.js';
 import { SessionKeeper } from './session-keeper.js';
 import { openSessionLedger } from './session-ledger.js';
@@ -373,6 +373,7 @@ export class Daemon {
       queue: this.identity.queue,
       capabilities: config.capabilities,
       keptDirectory: directory.keptRoot,
+      cacheDirectory: directory.cacheRoot,
       keptForMs: config.keepMs,
       ...modulesOf(config),
       graceMs: config.graceMs,
@@ -520,8 +521,11 @@ export class Daemon {
       const orphans = await scratch.sweep({ has: (key) => table.session(key) !== undefined });
       if (orphans.length > 0)
         log.info({ event: 'sweep', orphans }, 'Scratch directories without a session were deleted');
-      const old = await sweepKept(directory.keptRoot, config.keepMs, Date.now());
+      const old = await sweepByAge(directory.keptRoot, config.keepMs, Date.now());
       if (old.length > 0) log.info({ event: 'sweep-kept', deleted: old }, 'Kept artifacts over their age were deleted');
+      const unused = await sweepByAge(directory.cacheRoot, config.keepMs, Date.now());
+      if (unused.length > 0)
+        log.info({ event: 'sweep-cache', deleted: unused }, 'What was not used for long was deleted from the cache');
     } catch (error) {
       log.error(
         { event: 'sweep-failed', reason: error instanceof Error ? error.message : String(error) },

@@ -1,5 +1,5 @@
 /**
- * Working directories of sessions, one each, and the retention of kept artifacts.
+ * Working directories of sessions, one each, and the retention of what is kept or cached.
  *
  * Owns: making, recognising and deleting the directories. Must not know which sessions are held: callers say what stays.
  *
@@ -124,8 +124,8 @@ export class Scratch {
   }
 }
 
-/** Deletes the kept artifacts that were last changed more than `maxAgeMs` before `nowMs`; returns their names. */
-export async function sweepKept(root: string, maxAgeMs: number, nowMs: number): Promise<string[]> {
+/** Deletes the entries that were last changed more than `maxAgeMs` before `nowMs`; returns their names. */
+export async function sweepByAge(root: string, maxAgeMs: number, nowMs: number): Promise<string[]> {
   const removed: string[] = [];
   for (const name of (await readdir(root)).sort()) {
     const path = join(root, name);

@@ -2,7 +2,7 @@
  * The state directory of one atlasd: who the worker is, and the promise that only one process uses the directory.
  *
  * Owns: creating and checking the directory, the kernel lock, the `queue` file with the instance id, the places of
- * socket, ledger, scratch and kept artifacts. Must not read the ledger or touch sessions: when it says `copied` or
+ * socket, ledger, scratch, kept artifacts and cache. Must not read the ledger or touch sessions: when it says `copied` or
  * `renamed`, the caller drops them.
  */
 import { createHash, randomInt } from 'node:crypto';
@@ -46,6 +46,8 @@ export interface StateDirectory {
   readonly scratchRoot: string;
   /** Artifacts kept for a while after their session. */
   readonly keptRoot: string;
+  /** What activities can make again, to have it sooner. */
+  readonly cacheRoot: string;
   readonly identity: WorkerDirectoryIdentity;
   /** The directory was made on another host or in another place: its sessions belong to whoever has the original. */
   readonly copied: boolean;
@@ -89,7 +91,8 @@ export async function openStateDirectory(path: string, options: StateDirectoryOp
     return await describingErrors(directory, async () => {
       const scratchRoot = join(directory, 'scratch');
       const keptRoot = join(directory, 'kept');
-      for (const root of [scratchRoot, keptRoot]) {
+      const cacheRoot = join(directory, 'cache');
+      for (const root of [scratchRoot, keptRoot, cacheRoot]) {
         await mkdir(root, { recursive: true, mode: DIRECTORY_MODE });
         await chmod(root, DIRECTORY_MODE);
       }
@@ -100,6 +103,7 @@ export async function openStateDirectory(path: string, options: StateDirectoryOp
         ledgerPath: join(directory, 'ledger'),
         scratchRoot,
         keptRoot,
+        cacheRoot,
         identity,
         copied,
         renamed,

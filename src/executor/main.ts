@@ -73,6 +73,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     queue: given.queue,
     capabilities: given.capabilities,
     keptDirectory: given.keptDirectory,
+    cacheDirectory: given.cacheDirectory,
     keptForMs: given.keptForMs,
   };
   guard = new AttemptGuard(link, incarnation, worker);

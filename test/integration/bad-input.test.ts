@@ -63,7 +63,7 @@ describe('a bad document', { timeout: LONG_TEST_MS }, () => {
       next: /Fetch or copy the file again\./,
     },
     'that is protected by a password': {
-      content: () => makeEncryptedPdf('secret'),
+      content: () => makeEncryptedPdf({ method: 'rc4-128', user: 'secret' }),
       seenHere: false,
       step: 'extractPages',
       message: /bad\.pdf.*password/,

@@ -3,14 +3,14 @@
  * everywhere they are made to fail at the edge of the process.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { open, readdir, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Client } from '@temporalio/client';
 import { describe, expect, it } from 'vitest';
 import { findError } from '../../src/contract/errors.js';
 import { temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { canMount, mountDisk, unmountDisk } from '../support/disks.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { eventually, sessionsOf, spawnWorker, startWorker, startWorkflow } from '../support/fixtures.js';
 import { historyOf } from '../support/history.js';
@@ -22,22 +22,6 @@ const PATIENCE = { timeoutMs: 60_000 };
 const DISK_BYTES = 4 * 1024 * 1024;
 
 const client = useClient();
-
-/** Whether a file system can be mounted here: root in a container often can not. */
-function canMount(): boolean {
-  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
-  const place = join(tmpdir(), `at-probe-${process.pid}`);
-  mkdirSync(place);
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', place], { stdio: 'ignore' });
-    execFileSync('umount', [place], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  } finally {
-    execFileSync('rmdir', [place]);
-  }
-}
 
 /** A disk of its own for a state directory, and ways to break it. */
 interface Disk {
@@ -51,7 +35,7 @@ interface Disk {
 
 async function realDisk(): Promise<Disk> {
   const mountPoint = await temporaryDirectory();
-  execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'tmpfs', mountPoint]);
+  mountDisk(mountPoint, DISK_BYTES);
   const filler = join(mountPoint, 'filler');
   return {
     stateDirectory: join(mountPoint, 'state'),
@@ -72,7 +56,7 @@ async function realDisk(): Promise<Disk> {
       execFileSync('mount', ['-o', `remount,${readOnly ? 'ro' : 'rw'}`, mountPoint]);
     },
     unmount() {
-      execFileSync('umount', ['-l', mountPoint]);
+      unmountDisk(mountPoint);
     },
   };
 }

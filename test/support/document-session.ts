@@ -23,7 +23,7 @@ export interface TestSession {
   readonly reports: Progress[];
   /** Called at each report. */
   onReport: (report: Progress) => void;
-  run<A, R>(activity: (argument: A) => Promise<R>, argument: A): Promise<R>;
+  run<A extends unknown[], R>(activity: (...args: A) => Promise<R>, ...args: A): Promise<R>;
   /** The same outside of any session. */
   runOnWorker<A, R>(activity: (argument: A) => Promise<R>, argument: A): Promise<R>;
   close(): Promise<void>;
@@ -39,6 +39,7 @@ export async function openSession(): Promise<TestSession> {
     queue: 'atlas-worker-1.test',
     capabilities: [],
     keptDirectory: join(directory, 'kept'),
+    cacheDirectory: join(directory, 'cache'),
     keptForMs: 86_400_000,
   };
   const session: CurrentSession = {
@@ -67,7 +68,7 @@ export async function openSession(): Promise<TestSession> {
     controller,
     reports,
     onReport: () => undefined,
-    run: (activity, argument) => provide({ worker, session }, () => environment().run(activity, argument)),
+    run: (activity, ...args) => provide({ worker, session }, () => environment().run(activity, ...args)),
     runOnWorker: (activity, argument) => provide({ worker }, () => environment().run(activity, argument)),
     close: async () => {
       controller.abort(new Error('the test is over'));

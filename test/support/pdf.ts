@@ -2,12 +2,16 @@
  * Little PDFs for tests, written by hand: of each kind that the document job has to tell apart. Only what a reader needs
  * is in them.
  */
-import { createHash } from 'node:crypto';
+import { createCipheriv, createHash } from 'node:crypto';
+import { constants, deflateRawSync, deflateSync } from 'node:zlib';
 
 type PdfObject = string | { readonly dictionary: string; readonly stream: Buffer };
 
+/** What the streams of a file go through, by the number of their object. */
+type Cipher = (object: number, bytes: Buffer) => Buffer;
+
 /** Puts objects together as a file with a cross-reference table. */
-function assemble(objects: readonly PdfObject[], trailer = ''): Buffer {
+function assemble(objects: readonly PdfObject[], trailer = '', cipher: Cipher = (_, bytes) => bytes): Buffer {
   const parts: Buffer[] = [Buffer.from('%PDF-1.4\n', 'latin1')];
   const offsets: number[] = [];
   const length = (): number => parts.reduce((total, part) => total + part.length, 0);
@@ -17,8 +21,9 @@ function assemble(objects: readonly PdfObject[], trailer = ''): Buffer {
     if (typeof object === 'string') {
       parts.push(Buffer.from(object, 'latin1'));
     } else {
-      parts.push(Buffer.from(`<< ${object.dictionary} /Length ${object.stream.length} >>\nstream\n`));
-      parts.push(object.stream, Buffer.from('\nendstream'));
+      const stream = cipher(index + 1, object.stream);
+      parts.push(Buffer.from(`<< ${object.dictionary} /Length ${stream.length} >>\nstream\n`));
+      parts.push(stream, Buffer.from('\nendstream'));
     }
     parts.push(Buffer.from('\nendobj\n'));
   });
@@ -45,7 +50,7 @@ function drawText(lines: readonly string[]): string {
 /** Each page is its lines of text, or a picture when it is an object. */
 export type TestPage = readonly string[] | { readonly image: 'blank' | 'stripes' };
 
-function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfObject[] = []): Buffer {
+function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfObject[] = [], cipher?: Cipher): Buffer {
   const objects: PdfObject[] = ['<< /Type /Catalog /Pages 2 0 R >>', '', FONT, ...extra];
   const kids: string[] = [];
   for (const page of pages) {
@@ -67,7 +72,7 @@ function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfOb
     }
   }
   objects[1] = `<< /Type /Pages /Kids [${kids.join(' ')}] /Count ${pages.length} >>`;
-  return assemble(objects, trailer);
+  return assemble(objects, trailer, cipher);
 }
 
 /** A PDF with these pages. No page at all is allowed, and is a valid file. */
@@ -75,20 +80,221 @@ export function makePdf(pages: readonly TestPage[]): Buffer {
   return pagesOf(pages);
 }
 
-/** A PDF that can only be opened with a password (RC4, 40 bits: the oldest kind, which every reader knows). */
-export function makeEncryptedPdf(password: string): Buffer {
-  const id = Buffer.alloc(16, 7);
-  const permissions = Buffer.alloc(4);
-  permissions.writeInt32LE(-4);
-  const md5 = (...parts: Buffer[]): Buffer => createHash('md5').update(Buffer.concat(parts)).digest();
-  const padded = Buffer.concat([Buffer.from(password, 'latin1'), PASSWORD_PADDING]).subarray(0, 32);
-  const owner = rc4(md5(padded).subarray(0, 5), padded);
-  const key = md5(padded, owner, permissions, id).subarray(0, 5);
-  const user = rc4(key, PASSWORD_PADDING);
-  const hex = (bytes: Buffer): string => `<${bytes.toString('hex')}>`;
-  return pagesOf([['Nobody reads this.']], `/Encrypt 4 0 R /ID [${hex(id)} ${hex(id)}]`, [
-    `<< /Filter /Standard /V 1 /R 2 /O ${hex(owner)} /U ${hex(user)} /P -4 >>`,
+/**
+ * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
+ */
+export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
+  const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
+  const codes = glyphs.map((_, index) => hex(0x41 + index, 2));
+  const letters = glyphs.map((text) => [...text].map((letter) => hex(letter.codePointAt(0) ?? 0, 4)).join(''));
+  const rows = codes.map((code, index) => `<${code}> <${letters[index] ?? ''}>`).join('\n');
+  const map =
+    '/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Test def /CMapType 2 def ' +
+    `1 begincodespacerange <00> <ff> endcodespacerange ${glyphs.length} beginbfchar\n${rows}\nendbfchar ` +
+    'endcmap end end';
+  return assemble([
+    '<< /Type /Catalog /Pages 2 0 R >>',
+    '<< /Type /Pages /Kids [3 0 R] /Count 1 >>',
+    '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>',
+    { dictionary: '', stream: Buffer.from(`BT /F1 20 Tf 50 700 Td <${codes.join('')}> Tj ET`) },
+    '<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>',
+    { dictionary: '', stream: Buffer.from(map) },
   ]);
+}
+
+/** Deflated twice, as `/Filter [/FlateDecode /FlateDecode]` has it; the inner part is 1000 times as small as this. */
+function deflatedTwice(bytes: number, fill = 0): Buffer {
+  // A part that repeats: deflating gigabytes would take longer than the test.
+  const part = deflateSync(Buffer.alloc(Math.min(bytes, 64 * 1024 * 1024), fill), { level: 9 });
+  return deflateSync(part, { level: 9 });
+}
+
+/** What a hostile page consists of. */
+export type Bomb = 'image' | 'content' | 'forms' | 'objects' | 'pages' | 'loop' | 'nested';
+
+/**
+ * A small file that asks for much more than it is: the second of three pages, or the page tree, is the bomb; the others
+ * are {@link GOOD_PAGE}.
+ */
+export function makeBomb(kind: Bomb): Buffer {
+  const good = (content: string): string =>
+    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents ${content} /Resources << /Font << /F1 3 0 R >> >> >>`;
+  const bombPage = (resources: string): string =>
+    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 8 0 R /Resources << ${resources} >> >>`;
+  const stream = (text: string): PdfObject => ({ dictionary: '', stream: Buffer.from(text, 'latin1') });
+  const twice = '/Filter [/FlateDecode /FlateDecode]';
+  let tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 3 >>';
+  let page = bombPage('/XObject << /X 9 0 R >>');
+  let content: PdfObject = stream('q 595 0 0 842 0 0 cm /X Do Q');
+  let extra: readonly PdfObject[] = [];
+  const form = '/Type /XObject /Subtype /Form /BBox [0 0 595 842]';
+  switch (kind) {
+    case 'image':
+      extra = [
+        {
+          dictionary:
+            '/Type /XObject /Subtype /Image /Width 100000 /Height 100000 /ColorSpace /DeviceGray ' +
+            `/BitsPerComponent 1 ${twice}`,
+          stream: deflatedTwice(1_250_000_000),
+        },
+      ];
+      break;
+    case 'content':
+      page = bombPage('/Font << /F1 3 0 R >>');
+      content = { dictionary: twice, stream: deflateSync(contentBomb(), { level: 9 }) };
+      break;
+    case 'forms':
+      // Each draws itself and the other, a hundred times.
+      extra = [9, 10].map((number) => ({
+        dictionary: `${form} /Resources << /XObject << /X 9 0 R /Y 10 0 R >> >>`,
+        stream: Buffer.from(`/X Do /Y Do ${number} w `.repeat(100)),
+      }));
+      break;
+    case 'nested':
+      // No loop, but ten to the power of twelve drawings.
+      extra = Array.from({ length: 12 }, (_, level) => ({
+        dictionary: `${form} /Resources << /XObject << /X ${10 + level} 0 R >> >>`,
+        stream: Buffer.from(level === 11 ? '0 0 1 1 re f' : '/X Do '.repeat(10)),
+      }));
+      break;
+    case 'objects':
+      page = bombPage('');
+      content = {
+        dictionary: '/Filter /FlateDecode',
+        stream: deflateSync(Buffer.from('0 0 9 9 re f '.repeat(1_000_000))),
+      };
+      break;
+    case 'pages':
+      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 100000 >>';
+      break;
+    case 'loop':
+      tree = '<< /Type /Pages /Kids [4 0 R 2 0 R 6 0 R] /Count 3 >>';
+      break;
+  }
+  return assemble([
+    '<< /Type /Catalog /Pages 2 0 R >>',
+    tree,
+    FONT,
+    good('7 0 R'),
+    page,
+    good('7 0 R'),
+    stream(drawText([GOOD_PAGE])),
+    content,
+    ...extra,
+  ]);
+}
+
+/** The text of the pages beside the bomb. */
+export const GOOD_PAGE = 'The tide sets the working day of the harbour.';
+
+/** A content stream of two gigabytes, deflated once: the deflated form of equal parts is equal parts again. */
+function contentBomb(): Buffer {
+  const part = Buffer.alloc(16 * 1024 * 1024, '0 0 9 9 re f ');
+  const first = deflateRawSync(part, { level: 9, finishFlush: constants.Z_FULL_FLUSH });
+  const header = Buffer.from([0x78, 0xda]);
+  return Buffer.concat([header, ...Array.from({ length: 128 }, () => first)]);
+}
+
+export interface Encryption {
+  /** RC4 with 128 bits, as of 2001, whose passwords are Latin-1; or AES with 256 bits, as of 2008, where they are UTF-8. */
+  readonly method: 'rc4-128' | 'aes-256';
+  /** What opens the document. Empty: anyone may. */
+  readonly user: string;
+  /** What opens it with all rights. Default: the same. */
+  readonly owner?: string;
+}
+
+/** A PDF whose pages can only be read with a password. */
+export function makeEncryptedPdf(
+  encryption: Encryption,
+  pages: readonly TestPage[] = [['Nobody reads this.']],
+): Buffer {
+  const { dictionary, cipher } = encryption.method === 'aes-256' ? aes256(encryption) : rc4With128Bits(encryption);
+  return pagesOf(pages, `/Encrypt 4 0 R /ID [${hex(FILE_ID)} ${hex(FILE_ID)}]`, [dictionary], cipher);
+}
+
+const FILE_ID = Buffer.alloc(16, 7);
+const PERMISSIONS = -4;
+
+function hex(bytes: Buffer): string {
+  return `<${bytes.toString('hex')}>`;
+}
+
+function littleEndian(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeInt32LE(value);
+  return bytes;
+}
+
+interface Encrypted {
+  readonly dictionary: string;
+  readonly cipher: Cipher;
+}
+
+/** The standard handler's revision 3 (ISO 32000-1, 7.6.3). */
+function rc4With128Bits({ user, owner = user }: Encryption): Encrypted {
+  const md5 = (...parts: Buffer[]): Buffer => createHash('md5').update(Buffer.concat(parts)).digest();
+  const padded = (password: string): Buffer =>
+    Buffer.concat([Buffer.from(password, 'latin1'), PASSWORD_PADDING]).subarray(0, 32);
+  const often = (bytes: Buffer): Buffer => Array.from({ length: 50 }).reduce<Buffer>((last) => md5(last), bytes);
+  const twentyTimes = (key: Buffer, bytes: Buffer): Buffer =>
+    Array.from({ length: 20 }, (_, index) => Buffer.from(key.map((byte) => byte ^ index))).reduce(
+      (last, turned) => rc4(turned, last),
+      bytes,
+    );
+  const ownerEntry = twentyTimes(often(md5(padded(owner))), padded(user));
+  const key = often(md5(padded(user), ownerEntry, littleEndian(PERMISSIONS), FILE_ID));
+  const userEntry = Buffer.concat([twentyTimes(key, md5(PASSWORD_PADDING, FILE_ID)), Buffer.alloc(16)]);
+  return {
+    dictionary: `<< /Filter /Standard /V 2 /R 3 /Length 128 /O ${hex(ownerEntry)} /U ${hex(userEntry)} /P ${PERMISSIONS} >>`,
+    // The number of the object in three bytes, then its generation, which is 0, in two.
+    cipher: (object, bytes) => rc4(md5(key, littleEndian(object).subarray(0, 3), Buffer.alloc(2)), bytes),
+  };
+}
+
+/** The standard handler's revision 6 (ISO 32000-2, 7.6.4). */
+function aes256({ user, owner = user }: Encryption): Encrypted {
+  const key = Buffer.alloc(32, 9);
+  const validation = Buffer.alloc(8, 1);
+  const salt = Buffer.alloc(8, 2);
+  const cbc = (secret: Buffer, iv: Buffer, bytes: Buffer, padding: boolean): Buffer => {
+    const cipher = createCipheriv(secret.length === 16 ? 'aes-128-cbc' : 'aes-256-cbc', secret, iv);
+    cipher.setAutoPadding(padding);
+    return Buffer.concat([cipher.update(bytes), cipher.final()]);
+  };
+  const hash = (password: Buffer, salted: Buffer, userEntry: Buffer): Buffer => {
+    let last = createHash('sha256').update(password).update(salted).update(userEntry).digest();
+    for (let round = 1; ; round += 1) {
+      const repeated = Buffer.concat(Array.from({ length: 64 }, () => Buffer.concat([password, last, userEntry])));
+      const bytes = cbc(last.subarray(0, 16), last.subarray(16, 32), repeated, false);
+      const sum = bytes.subarray(0, 16).reduce((total, byte) => total + byte, 0);
+      last = createHash(['sha256', 'sha384', 'sha512'][sum % 3] ?? 'sha256')
+        .update(bytes)
+        .digest();
+      if (round >= 64 && (bytes.at(-1) ?? 0) <= round - 32) return last.subarray(0, 32);
+    }
+  };
+  const entries = (text: string, userEntry: Buffer): { entry: Buffer; wrapped: Buffer } => {
+    const password = Buffer.from(text, 'utf8');
+    return {
+      entry: Buffer.concat([hash(password, validation, userEntry), validation, salt]),
+      wrapped: cbc(hash(password, salt, userEntry), Buffer.alloc(16), key, false),
+    };
+  };
+  const forUser = entries(user, Buffer.alloc(0));
+  const forOwner = entries(owner, forUser.entry);
+  const rights = createCipheriv('aes-256-ecb', key, null);
+  rights.setAutoPadding(false);
+  const permissions = rights.update(
+    Buffer.concat([littleEndian(PERMISSIONS), littleEndian(-1), Buffer.from('Tadb'), Buffer.alloc(4)]),
+  );
+  return {
+    dictionary:
+      `<< /Filter /Standard /V 5 /R 6 /Length 256 /O ${hex(forOwner.entry)} /U ${hex(forUser.entry)} ` +
+      `/OE ${hex(forOwner.wrapped)} /UE ${hex(forUser.wrapped)} /P ${PERMISSIONS} /Perms ${hex(permissions)} ` +
+      '/StmF /StdCF /StrF /StdCF /CF << /StdCF << /AuthEvent /DocOpen /CFM /AESV3 /Length 32 >> >> >>',
+    cipher: (_, bytes) => Buffer.concat([FILE_ID, cbc(key, FILE_ID, bytes, true)]),
+  };
 }
 
 /** A PDF that says it is encrypted by a handler that nobody has. */

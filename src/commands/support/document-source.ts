@@ -23,14 +23,28 @@ interface LocalFile {
 }
 
 export type PreparedSource =
-  | { readonly kind: 'url'; readonly url: string; readonly name: string }
+  | { readonly kind: 'url'; readonly url: string; readonly name: string; readonly sha256?: string }
   | ({ readonly kind: 'file' } & LocalFile)
   /** The handle stays open until the run ends: what is served is the file that was hashed, even if another is put in its place. */
   | ({ readonly kind: 'served'; readonly handle: FileHandle } & LocalFile);
 
-/** Checks and describes the document. The caller closes the handle of a served file. */
-export async function prepareSource(input: string, cwd: string, signal?: AbortSignal): Promise<PreparedSource> {
+/**
+ * Checks and describes the document. The caller closes the handle of a served file.
+ *
+ * @param sha256 What the document of an address must have; of a file it is taken here.
+ */
+export async function prepareSource(
+  input: string,
+  cwd: string,
+  signal?: AbortSignal,
+  sha256?: string,
+): Promise<PreparedSource> {
   const scheme = /^([a-z][a-z0-9+.-]*):\/\//i.exec(input)?.[1]?.toLowerCase();
+  if (sha256 !== undefined && (scheme === undefined || scheme === 'file')) {
+    throw new AtlasError('Usage', `--sha256 goes with an http(s) address, and ${JSON.stringify(input)} is a file.`, {
+      next: 'Leave it out: the hash of a file is taken here, and the worker checks it.',
+    });
+  }
   switch (scheme) {
     case undefined: {
       const { file, handle } = await openChecked(resolve(cwd, input), input, signal);
@@ -43,7 +57,12 @@ export async function prepareSource(input: string, cwd: string, signal?: AbortSi
     }
     case 'http':
     case 'https':
-      return { kind: 'url', url: checkedUrl(input).href, name: nameOfUrl(checkedUrl(input)) };
+      return {
+        kind: 'url',
+        url: checkedUrl(input).href,
+        name: nameOfUrl(checkedUrl(input)),
+        ...(sha256 === undefined ? {} : { sha256 }),
+      };
     default:
       throw new AtlasError('Usage', `The address ${JSON.stringify(input)} is of a kind that is not supported.`, {
         next: 'Give a path, or an address that begins with http://, https:// or file://.',

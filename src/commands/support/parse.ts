@@ -74,3 +74,9 @@ export function parseServeAddress(text: string): ServeAddress {
   }
   return { host: match[1] ?? match[2]!, port };
 }
+
+/** A SHA-256 in hexadecimal, in lower case. */
+export function parseSha256(text: string): string {
+  if (!/^[0-9a-f]{64}$/i.test(text)) throw new Error(`"${text}" is not a SHA-256: 64 digits from 0 to 9 and a to f`);
+  return text.toLowerCase();
+}

@@ -56,11 +56,12 @@ export async function runDocument(context: CommandContext, parsed: ParsedCommand
     : startRun(context, parsed, target.source);
 }
 
-function readTarget({ args, options }: ParsedCommand): Target {
+function readTarget({ args, options, given }: ParsedCommand): Target {
   const [job, source] = args as readonly (string | undefined)[];
   const attach = options['attach'];
   if (typeof attach === 'string') {
-    const conflicting = source !== undefined ? 'a document' : options['dev'] === true ? '--dev' : undefined;
+    const flag = ['dev', 'sha256'].find((name) => given.has(name));
+    const conflicting = source !== undefined ? 'a document' : flag === undefined ? undefined : `--${flag}`;
     if (conflicting !== undefined) {
       throw new AtlasError('Usage', `--attach follows a run that exists; it does not go with ${conflicting}.`, {
         next: `Run \`atlas run --attach ${attach}\`.`,
@@ -90,7 +91,7 @@ function readTarget({ args, options }: ParsedCommand): Target {
 // Starting -----------------------------------------------------------------------------------------------------------
 
 async function startRun(context: CommandContext, parsed: ParsedCommand, input: string): Promise<ExitCode> {
-  const source = await prepareSource(input, context.cwd, context.signal);
+  const source = await prepareSource(input, context.cwd, context.signal, textOption(parsed, 'sha256'));
   const closers: (() => Promise<unknown>)[] = [];
   if (source.kind === 'served') closers.push(() => source.handle.close());
   try {
@@ -175,7 +176,11 @@ function requestOf(parsed: ParsedCommand, source: PreparedSource, server: Transf
 function sourceFor(source: PreparedSource, server: TransferServer): DocumentSource {
   switch (source.kind) {
     case 'url':
-      return { kind: 'url', url: source.url };
+      return {
+        kind: 'url',
+        url: source.url,
+        ...(source.sha256 === undefined ? {} : { sha256: source.sha256 }),
+      };
     case 'file':
       return { kind: 'file', path: source.path, bytes: source.bytes, sha256: source.sha256 };
     case 'served':

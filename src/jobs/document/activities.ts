@@ -6,20 +6,25 @@
  * the edge: it reads the session, the settings and the disk, and leaves the work to the modules beside it. What is
  * heavy (pdfium, tesseract.js, execa) is loaded inside the activity that needs it, since every worker loads this module.
  */
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { currentSession, currentWorker, progress, type CurrentSession } from 'temporal-atlas/activity';
-import type { ArtifactFile, DeliverRequest, DocumentSource } from '../../contract/document.js';
-import { asFailure, failure, isFailure, messageOf } from './failure.js';
+import type { ArtifactFile, DeliverRequest, DocumentSource, PasswordSource } from '../../contract/document.js';
+import { VERSION } from '../../contract/version.js';
+import type { DocumentCache } from './cache.js';
+import type { DirectoryTarget } from './directory.js';
+import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
+import type { Outline } from './outline.js';
+import type { PdfReader } from './pdf-reader.js';
 import type { DownloadNotes, ExtractNotes } from './report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
   DeliveredDocument,
   DeliverStepRequest,
   DownloadedDocument,
+  DownloadOptions,
   ExtractedPages,
   ExtractRequest,
   SentArtifacts,
@@ -40,76 +45,92 @@ const MAX_SUMMARY_SENTENCES = 100;
 /**
  * Brings the document to the scratch directory of the session.
  *
+ * When it ends nothing more is needed from whoever gave the document: its password is here too, and opens it.
+ *
  * Idempotent: a document that is there is not fetched again, and a part of one is continued where that is safe.
  *
- * @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`, `TooLarge`, `SourceUnreachable`, `SourceRefused`,
- * `AddressRefused`, `FileRefused`, `FileUnreadable`, `SourceChanged`, `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`, `InvalidPdf`, `PasswordRequired`, `PasswordWrong`,
+ * `UnsupportedEncryption`, `TooLarge`, `SourceUnreachable`, `SourceRefused`, `AddressRefused`, `FileRefused`,
+ * `FileUnreadable`, `DirectoryRefused`, `SourceChanged`, `OutOfDisk`, `ConfigInvalid`.
  */
-export async function downloadDocument(source: DocumentSource): Promise<DownloadedDocument> {
+export async function downloadDocument(
+  source: DocumentSource,
+  options: DownloadOptions = {},
+): Promise<DownloadedDocument> {
   return await inSession(async (session, settings) => {
     const target = join(session.scratchDirectory, DOCUMENT);
     const notesPath = join(session.scratchDirectory, DOCUMENT_NOTES);
-    const key = sourceKey(source);
-    const name = nameOf(source);
-    const { inspectPdf } = await import('./inspect.js');
+    const [{ openSource }, { inspectPdf }] = await Promise.all([import('./sources.js'), import('./inspect.js')]);
+    const { name, key, fetch } = openSource(source);
+    // What may be refused comes before what takes long.
+    if (options.deliverToDirectory !== undefined) {
+      const { checkDirectory } = await import('./directory.js');
+      await checkDirectory(directoryOf(options.deliverToDirectory, session, settings));
+    }
+    const password = await passwordFrom(options.password, session, settings);
+    const inspection = { path: target, name, password, signal: session.signal };
     const earlier = await downloadNotes(notesPath);
-    if (earlier?.source === key && (await sizeOf(target)) === earlier.bytes) {
-      await inspectPdf(target, name, session.signal);
+    if (earlier?.source === key && (await isFile(target, earlier, session.signal))) {
+      await inspectPdf(inspection);
       progress({ done: earlier.bytes, total: earlier.bytes, unit: 'bytes', note: 'already here' });
       return { name: earlier.name, bytes: earlier.bytes, sha256: earlier.sha256 };
     }
     const begunAt = performance.now();
-    const report = reporter('bytes');
-    const fetched = await fetchSource(source, target, session.signal, settings, report);
+    const cache = await openCache(session, settings);
+    const { diskOf } = await import('./disk.js');
+    const { bytes, sha256, resumedBytes, cached, keep } = await fetch({
+      target,
+      settings,
+      cache,
+      disk: diskOf(session.scratchDirectory, (wanted, disk) => cache.makeRoom(wanted, disk)),
+      signal: session.signal,
+      onProgress: reporter('bytes'),
+    });
     const notes: DownloadNotes = {
       name,
-      bytes: fetched.bytes,
-      sha256: fetched.sha256,
+      bytes,
+      sha256,
       source: key,
       kind: source.kind,
       ms: Math.round(performance.now() - begunAt),
-      resumedBytes: fetched.resumedBytes,
+      resumedBytes,
+      cached,
     };
     // Before the inspection, which an attempt may not survive: the bytes are here and need not come again.
-    await writeFileAtomic(notesPath, JSON.stringify(notes));
-    await inspectPdf(target, name, session.signal);
-    progress({ done: fetched.bytes, total: fetched.bytes, unit: 'bytes' });
-    return { name, bytes: fetched.bytes, sha256: fetched.sha256 };
+    await writeFileAtomic(notesPath, JSON.stringify(notes), { sync: false });
+    await inspectPdf(inspection);
+    await keep?.();
+    progress({ done: bytes, total: bytes, unit: 'bytes', ...(cached ? { note: 'from the cache' } : {}) });
+    return { name, bytes, sha256 };
   });
 }
 
-async function fetchSource(
-  source: DocumentSource,
-  target: string,
-  signal: AbortSignal,
+async function passwordFrom(
+  source: PasswordSource | undefined,
+  { scratchDirectory, signal }: CurrentSession,
   settings: DocumentSettings,
-  onProgress: (done: number, total: number | undefined) => void,
-): Promise<{ bytes: number; sha256: string; resumedBytes: number }> {
-  if (source.kind === 'file') {
-    const { copyLocalFile } = await import('./local-file.js');
-    return await copyLocalFile({
-      path: source.path,
-      target,
-      expected: { bytes: source.bytes, sha256: source.sha256 },
-      allowed: settings.allowFiles,
-      maxBytes: settings.maxBytes,
-      signal,
-      onProgress,
-    });
-  }
-  const { download, DOWNLOAD_LIMITS } = await import('./download.js');
-  const { listedAddresses, publicAddresses } = await import('./addresses.js');
-  if (!URL.canParse(source.url)) throw failure('SourceRefused', 'The address of the document is not a valid URL.');
-  const served = source.kind === 'served';
-  if (served && source.bytes === 0) throw failure('EmptyFile', `${nameOf(source)} has no bytes.`);
-  return await download({
-    url: source.url,
-    target,
-    policy: served ? listedAddresses(settings.allowServed) : publicAddresses(settings.allowUrls),
-    limits: { ...DOWNLOAD_LIMITS, maxBytes: settings.maxBytes },
-    signal,
-    onProgress,
-    ...(served ? { token: source.token, expected: { bytes: source.bytes, sha256: source.sha256 } } : {}),
+): Promise<string | undefined> {
+  if (source === undefined) return undefined;
+  const { obtainPassword } = await import('./password.js');
+  const { listedAddresses } = await import('./addresses.js');
+  return await obtainPassword(scratchDirectory, { source, policy: listedAddresses(settings.allowServed), signal });
+}
+
+function directoryOf(path: string, session: CurrentSession, settings: DocumentSettings): DirectoryTarget {
+  const { runId, fencingToken } = session;
+  return { path, allowed: settings.allowOutput, runId, fencingToken };
+}
+
+/** Documents of earlier runs on this worker. */
+async function openCache({ worker }: CurrentSession, settings: DocumentSettings): Promise<DocumentCache> {
+  const { DocumentCache } = await import('./cache.js');
+  const { log } = await import('@temporalio/activity');
+  return await DocumentCache.open({
+    directory: worker.cacheDirectory,
+    maxBytes: settings.cacheBytes,
+    onProblem: (error) => {
+      log.warn(`The cache of documents is not used: ${messageOf(error)}`);
+    },
   });
 }
 
@@ -119,8 +140,8 @@ async function fetchSource(
  * Idempotent: each finished page is in the checkpoint on the scratch disk, and an attempt goes on at the first that is
  * missing.
  *
- * @throws ApplicationFailure `PasswordRequired`, `UnsupportedEncryption`, `InvalidPdf`, `EmptyDocument`, `TooManyPages`,
- * `ToolMissing`, `PageFailed`, `NothingReadable`, `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `InvalidPdf`, `EmptyDocument`, `TooManyPages`, `ToolMissing`, `PageFailed`,
+ * `NothingReadable`, `OutOfDisk`, `ConfigInvalid`.
  */
 export async function extractPages(request: ExtractRequest): Promise<ExtractedPages> {
   return await inSession(async (session, settings) => {
@@ -128,13 +149,14 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
     const { scratchDirectory: scratch, signal } = session;
     const path = join(scratch, DOCUMENT);
     const begunAt = performance.now();
-    const [{ openPdf }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
+    const [{ openPdf }, { keptPassword }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
       import('./pdf-reader.js'),
+      import('./password.js'),
       import('./ocr.js'),
       import('./checkpoint.js'),
       import('./pages.js'),
     ]);
-    const reader = await openPdf({ path, name: document.name, signal });
+    const reader = await openPdf({ path, name: document.name, password: await keptPassword(scratch), signal });
     try {
       if (reader.pages === 0) throw failure('EmptyDocument', `${document.name} has no pages.`);
       if (reader.pages > settings.maxPages) {
@@ -147,7 +169,15 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
         );
       }
       const lanes = pages.ocrLanes();
-      const ocr = await openOcr({ engine: settings.ocrEngine, language, path, lanes, directory: scratch, signal });
+      const ocr = await openOcr({
+        engine: settings.ocrEngine,
+        language,
+        ...(reader.needsPassword ? {} : { path }),
+        lanes,
+        memoryBytes: settings.toolMemoryBytes,
+        directory: scratch,
+        signal,
+      });
       try {
         const checkpoint = await openCheckpoint(join(scratch, CHECKPOINT), {
           sha256: document.sha256,
@@ -168,15 +198,22 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
             onPage: (done, record) => report(done, reader.pages, record.method),
           });
           const counts = pages.countPages(records);
+          const outline = await readOutline(reader, signal);
           const engine = records.some((record) => record.renderer !== undefined) ? ocr.engine : null;
           const notes: ExtractNotes = {
             engine,
             language,
             dpi: settings.ocrDpi,
             ms: Math.round(performance.now() - begunAt),
-            versions: { node: process.versions.node, pdfium: packageVersion('@embedpdf/pdfium'), ...ocr.versions },
+            versions: {
+              atlas: VERSION,
+              node: process.versions.node,
+              pdfium: packageVersion('@embedpdf/pdfium'),
+              ...ocr.versions,
+            },
             counts,
             pages: records.map(({ text, ...decision }) => ({ ...decision, characters: text.length })),
+            outline,
           };
           await writeFileAtomic(join(scratch, 'pages.jsonl'), pages.pagesJsonl(records));
           await writeFileAtomic(join(scratch, 'text.txt'), pages.plainText(records));
@@ -205,26 +242,21 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
   return await inSession(async (session) => {
     const scratch = session.scratchDirectory;
     const begunAt = performance.now();
-    const [{ sentencesOf }, { summarize }, { summaryMarkdown, reportJson }] = await Promise.all([
-      import('./clean.js'),
-      import('./summary.js'),
+    const { signal } = session;
+    const [{ summarizePages }, { runSliced }, { summaryMarkdown, reportJson }] = await Promise.all([
+      import('./summary-of-pages.js'),
+      import('./slices.js'),
       import('./report.js'),
     ]);
     const wanted = Math.max(1, Math.min(Math.floor(request.sentences), MAX_SUMMARY_SENTENCES));
     const extract = (await readJson(join(scratch, EXTRACT_NOTES))) as ExtractNotes | undefined;
     if (extract === undefined) throw new Error(`extractPages left no ${EXTRACT_NOTES} in ${scratch}.`);
     const text = await readFile(join(scratch, 'pages.jsonl'), 'utf8');
-    const pages = text
-      .split('\n')
-      .filter((line) => line !== '')
-      .map((line) => JSON.parse(line) as { page: number; text: string });
-    const candidates = sentencesOf(pages);
-    session.signal.throwIfAborted();
-    const sentences = summarize(candidates, wanted);
-    await writeFileAtomic(join(scratch, 'summary.md'), summaryMarkdown(request.document, extract, sentences));
+    const { candidates, language, ...summary } = await runSliced(summarizePages(text, extract.outline, wanted), signal);
+    await writeFileAtomic(join(scratch, 'summary.md'), summaryMarkdown(request.document, extract, summary));
     const artifacts: ArtifactFile[] = [];
     for (const name of ['pages.jsonl', 'text.txt', 'summary.md']) {
-      artifacts.push({ name, ...(await hashFile(join(scratch, name), session.signal)) });
+      artifacts.push({ name, ...(await hashFile(join(scratch, name), signal)) });
     }
     await writeFileAtomic(
       join(scratch, 'report.json'),
@@ -232,26 +264,25 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
         document: request.document,
         download: await downloadNotes(join(scratch, DOCUMENT_NOTES)),
         extract,
-        summary: {
-          sentences: sentences.length,
-          candidates: candidates.length,
-          ms: Math.round(performance.now() - begunAt),
-        },
+        summary,
+        ranking: { candidates, language, ms: Math.round(performance.now() - begunAt) },
         artifacts,
       }),
     );
-    progress({ done: sentences.length, total: sentences.length, unit: 'sentences' });
-    return { sentences: sentences.length };
+    const { length } = summary.sentences;
+    progress({ done: length, total: length, unit: 'sentences' });
+    return { sentences: length };
   });
 }
 
 /**
- * Keeps the artifacts on the worker, and sends them to whoever waits for them. That nobody does is not a failure: they
- * may be sent later, by {@link sendKeptArtifacts}.
+ * Puts the artifacts into the directory that was asked for, keeps them on the worker, and sends them to whoever waits for
+ * them. That nobody does is not a failure: they may be sent later, by {@link sendKeptArtifacts}.
  *
- * Idempotent: keeping replaces what an earlier attempt kept under the same run, and sending overwrites.
+ * Idempotent: the directory and what is kept under the same run replace those of an earlier attempt, and sending
+ * overwrites.
  *
- * @throws ApplicationFailure `OutOfDisk`, `ConfigInvalid`.
+ * @throws ApplicationFailure `DirectoryRefused`, `OutOfDisk`, `ConfigInvalid`.
  */
 export async function deliverDocument(request: DeliverStepRequest): Promise<DeliveredDocument> {
   return await inSession(async (session, settings) => {
@@ -260,6 +291,13 @@ export async function deliverDocument(request: DeliverStepRequest): Promise<Deli
     const { name: worker, queue, keptDirectory, keptForMs } = session.worker;
     const { signal } = session;
     const id = session.runId;
+    const { deliverTo, deliverToDirectory } = request;
+    if (deliverToDirectory !== undefined) {
+      const { fillDirectory } = await import('./directory.js');
+      const target = directoryOf(deliverToDirectory, session, settings);
+      await fillDirectory(target, { scratch: session.scratchDirectory, signal });
+    }
+    const directory = deliverToDirectory === undefined ? {} : { directory: deliverToDirectory };
     const { files, keptUntilMs } = await keepArtifacts({
       scratch: session.scratchDirectory,
       keptDirectory,
@@ -268,21 +306,21 @@ export async function deliverDocument(request: DeliverStepRequest): Promise<Deli
       signal,
     });
     const artifacts = { id, worker, queue, files, keptUntilMs };
-    if (request.deliverTo === undefined) return { artifacts, delivered: false };
+    if (deliverTo === undefined) return { artifacts, delivered: false, ...directory };
     try {
       const report = reporter('files');
       await sendArtifacts({
         folder: join(keptDirectory, id),
         files,
-        target: request.deliverTo,
+        target: deliverTo,
         policy: listedAddresses(settings.allowServed),
         signal,
         onFile: report,
       });
-      return { artifacts, delivered: true };
+      return { artifacts, delivered: true, ...directory };
     } catch (error) {
       signal.throwIfAborted();
-      return { artifacts, delivered: false, deliveryError: messageOf(error) };
+      return { artifacts, delivered: false, deliveryError: messageOf(error), ...directory };
     }
   });
 }
@@ -312,6 +350,16 @@ export async function sendKeptArtifacts(request: DeliverRequest): Promise<SentAr
   });
 }
 
+/** The bookmarks. That they can not be read costs the outline and not the document. */
+async function readOutline(reader: PdfReader, signal: AbortSignal): Promise<Outline> {
+  try {
+    return await reader.outline();
+  } catch (error) {
+    signal.throwIfAborted();
+    return { entries: [], error: messageOf(error) };
+  }
+}
+
 async function inSession<T>(run: (session: CurrentSession, settings: DocumentSettings) => Promise<T>): Promise<T> {
   return await asFailures(async () => {
     const session = currentSession();
@@ -321,6 +369,12 @@ async function inSession<T>(run: (session: CurrentSession, settings: DocumentSet
     } catch (error) {
       // Whatever else broke on the way down, the reason is that the session ended.
       session.signal.throwIfAborted();
+      if (isFailure(error, 'OutOfDisk') || ['ENOSPC', 'EDQUOT'].includes(systemCode(error) ?? '')) {
+        // The next attempt finds the room that earlier documents had.
+        const { diskOf } = await import('./disk.js');
+        const cache = await openCache(session, readSettings());
+        await cache.makeRoom(Number.POSITIVE_INFINITY, diskOf(session.scratchDirectory));
+      }
       throw error;
     }
   });
@@ -347,36 +401,6 @@ function reporter(unit: string): (done: number, total: number | undefined, note?
   };
 }
 
-/** What a document was fetched from, in a form that two attempts share and that gives away no token. */
-function sourceKey(source: DocumentSource): string {
-  const identity =
-    source.kind === 'url' ? [source.url] : source.kind === 'file' ? [source.path, source.sha256] : [source.sha256];
-  return createHash('sha256')
-    .update(JSON.stringify([source.kind, ...identity]))
-    .digest('hex');
-}
-
-const MAX_NAME_CHARACTERS = 120;
-
-/** What the document is called: a plain name, whatever the request says. */
-function nameOf(source: DocumentSource): string {
-  let raw: string;
-  if (source.kind === 'served') raw = source.name;
-  else if (source.kind === 'file') raw = source.path;
-  else raw = URL.canParse(source.url) ? decoded(new URL(source.url).pathname) : '';
-  const last = raw.split(/[/\\]/).findLast((part) => part !== '') ?? '';
-  const plain = last.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '').trim();
-  return plain === '' ? 'document.pdf' : plain.slice(0, MAX_NAME_CHARACTERS);
-}
-
-function decoded(path: string): string {
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return path;
-  }
-}
-
 async function downloadNotes(path: string): Promise<DownloadNotes | undefined> {
   const notes = await readJson(path);
   return typeof notes === 'object' && notes !== null && 'source' in notes && 'sha256' in notes
@@ -384,9 +408,11 @@ async function downloadNotes(path: string): Promise<DownloadNotes | undefined> {
     : undefined;
 }
 
-async function sizeOf(path: string): Promise<number | undefined> {
+/** Whether the file is the one that an earlier attempt left. Cheap where it is not: the size is looked at first. */
+async function isFile(path: string, { bytes, sha256 }: DownloadNotes, signal: AbortSignal): Promise<boolean> {
   const { stat } = await import('node:fs/promises');
-  return (await stat(path).catch(() => undefined))?.size;
+  const found = await stat(path).catch(() => undefined);
+  return found?.size === bytes && (await hashFile(path, signal)).sha256 === sha256;
 }
 
 function packageVersion(name: string): string {

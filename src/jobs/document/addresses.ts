@@ -35,13 +35,18 @@ const NOT_PUBLIC: readonly (readonly [cidr: string, what: string])[] = [
   ['64:ff9b:1::/48', 'translated'],
   ['2002::/16', 'translated'],
   ['2001::/32', 'translated'],
+  ['2001::/23', 'reserved'],
   ['100::/64', 'reserved'],
   ['2001:db8::/32', 'reserved'],
+  ['3fff::/20', 'reserved'],
   ['fc00::/7', 'private'],
   ['fe80::/10', 'link-local'],
   ['fec0::/10', 'private'],
   ['ff00::/8', 'multicast'],
 ];
+
+/** All public IPv6 addresses are of this network so far; what is new elsewhere is not public until it is known. */
+const PUBLIC_IPV6 = '2000::/3';
 
 /** Which addresses and hosts one kind of source may connect to. */
 export interface AddressPolicy {
@@ -56,6 +61,7 @@ export interface AddressPolicy {
 export function publicAddresses(allowed: readonly string[]): AddressPolicy {
   const rule = allowRule(allowed, 'document.allow_urls');
   const ranges = NOT_PUBLIC.map(([cidr, what]) => ({ list: blockList(cidr), what }));
+  const publicIpv6 = blockList(PUBLIC_IPV6);
   return {
     setting: 'document.allow_urls',
     env: 'ATLAS_DOCUMENT_ALLOW_URLS',
@@ -64,7 +70,9 @@ export function publicAddresses(allowed: readonly string[]): AddressPolicy {
       const plain = unmapped(address);
       const family = familyOf(plain);
       if (family === null) return 'not an IP address';
-      return ranges.find(({ list }) => list.check(plain, family))?.what ?? null;
+      const what = ranges.find(({ list }) => list.check(plain, family))?.what;
+      if (what !== undefined) return what;
+      return family === 'ipv6' && !publicIpv6.check(plain, family) ? 'reserved' : null;
     },
   };
 }
@@ -127,14 +135,19 @@ function allowRule(entries: readonly string[], setting: string): (address: strin
   const hosts = new Set<string>();
   for (const entry of entries) {
     if (entry.includes('/') || isIP(entry) !== 0) addNetwork(networks, entry, setting);
-    else hosts.add(entry.toLowerCase());
+    else hosts.add(plainHost(entry));
   }
   return (address, host) => {
-    if (hosts.has(host.toLowerCase())) return true;
+    if (hosts.has(plainHost(host))) return true;
     const plain = unmapped(address);
     const family = familyOf(plain);
     return family !== null && networks.check(plain, family);
   };
+}
+
+/** Upper case and the dot of the root make no other host. */
+function plainHost(host: string): string {
+  return host.toLowerCase().replace(/\.$/, '');
 }
 
 function blockList(cidr: string): BlockList {

@@ -1,29 +1,25 @@
 /**
  * Fetches a document over http(s) to a file, and does not call it there before it is whole.
  *
- * Owns: the partial file and its notes, ranges and validators, redirects, and every bound of a transfer. The bytes go
- * to `<target>.part`; `<target>.part.json` says which version of the document they belong to. A part is continued only
- * when the server can be held to that version (a strong validator with If-Range, or a hash known beforehand); in any
- * doubt the transfer starts from zero.
+ * Owns: when a partial file is continued, ranges and validators, and the bounds of a transfer. A part is continued only
+ * when the server can be held to the version it is of (a strong validator of the same resource, or a hash known
+ * beforehand); in any doubt the transfer starts from zero. So what comes out is one version of the document or a
+ * failure, and never a mixture.
  */
-import { createHash, type Hash } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
-import { open, rename, rm, stat, statfs } from 'node:fs/promises';
-import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
-import { dirname } from 'node:path';
-import { Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import { checkHost, guardedLookup, type AddressPolicy } from './addresses.js';
-import { failure, isFailure, messageOf, systemCode } from './failure.js';
-import { diskFailure, readJson, syncDirectory, writeFileAtomic } from './files.js';
+import { createHash } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { finished } from 'node:stream';
+import { requireRoom, type Disk } from './disk.js';
+import { failure, isFailure, tooLarge } from './failure.js';
+import { hashFile } from './files.js';
+import { checkIsCopy, httpGet, shown, unreachable, type GetLimits, type GetRequest } from './http-get.js';
+import { beginPart, discardPart, finishPart, partOf, partSize, PartWriter, readPartNotes } from './part-file.js';
 
-export interface DownloadLimits {
+export { shown } from './http-get.js';
+
+export interface DownloadLimits extends GetLimits {
   readonly maxBytes: number;
-  /** How long no byte may arrive, from the request on. */
-  readonly stallMs: number;
-  readonly connectMs: number;
-  readonly redirects: number;
-  /** How many times one call continues after a cut connection that had brought bytes. */
+  /** How many times one call goes on after a connection that had brought bytes. */
   readonly resumes: number;
 }
 
@@ -34,21 +30,29 @@ export const DOWNLOAD_LIMITS: Omit<DownloadLimits, 'maxBytes'> = {
   resumes: 20,
 };
 
-/** Room that is left free on the disk for everything else: the artifacts, the ledger of the daemon. */
-const DISK_RESERVE_BYTES = 64 * 1024 * 1024;
-const WRITE_BUFFER_BYTES = 1024 * 1024;
+/** Which version of a resource some bytes are of, as far as the server can be held to it. */
+export interface Version {
+  /** A strong one. */
+  readonly etag?: string;
+  readonly lastModified?: string;
+  /** The resource that said so, as a hash: another one may use the same words for other bytes. */
+  readonly place: string;
+}
 
-export interface DownloadRequest {
-  readonly url: string;
+export interface DownloadRequest extends Pick<GetRequest, 'url' | 'policy' | 'signal' | 'token'> {
   readonly target: string;
-  readonly policy: AddressPolicy;
   readonly limits: DownloadLimits;
-  readonly signal: AbortSignal;
-  /** Sent to the first origin only, and then no redirect is followed. */
-  readonly token?: string;
+  readonly disk: Disk;
   /** What the document must be, where that is known beforehand. */
-  readonly expected?: { readonly bytes: number; readonly sha256: string };
+  readonly expected?: Expected;
+  /** A version that the caller has already: it is not sent again. */
+  readonly known?: Version;
   readonly onProgress?: (done: number, total: number | undefined) => void;
+}
+
+interface Expected {
+  readonly bytes?: number;
+  readonly sha256: string;
 }
 
 export interface Downloaded {
@@ -56,37 +60,19 @@ export interface Downloaded {
   readonly sha256: string;
   /** Bytes that an earlier connection had brought already. */
   readonly resumedBytes: number;
+  /** Undefined where the server can be held to none. */
+  readonly version?: Version;
 }
+
+/** The document is still the version that was known. */
+export const NOT_MODIFIED = 'not modified';
 
 /** What is known of the bytes in the partial file. */
 interface PartNotes {
-  readonly url: string;
-  readonly etag?: string;
-  readonly lastModified?: string;
+  /** The address that was asked for, as a hash: it may hold a secret. */
+  readonly source: string;
+  readonly version: Version;
   readonly total?: number;
-}
-
-/**
- * @throws ApplicationFailure `SourceUnreachable` (retryable), `SourceRefused`, `AddressRefused`, `SourceChanged`,
- * `TooLarge`, `OutOfDisk`.
- */
-export async function download(request: DownloadRequest): Promise<Downloaded> {
-  let resumedBytes = 0;
-  for (let connection = 0; ; connection += 1) {
-    const before = await sizeOf(partOf(request.target));
-    try {
-      const { bytes, sha256, startedAt } = await transfer(request, await usablePart(request, before));
-      resumedBytes = Math.max(resumedBytes, startedAt);
-      await finish(request.target);
-      return { bytes, sha256, resumedBytes };
-    } catch (error) {
-      request.signal.throwIfAborted();
-      const grown = (await sizeOf(partOf(request.target))) > before;
-      // A cut connection that brought bytes is simply continued. One that brought none is left to the retry policy.
-      const resumable = isFailure(error, 'SourceUnreachable') && grown && connection < request.limits.resumes;
-      if (!resumable || (await usablePart(request, 1)) === undefined) throw error;
-    }
-  }
 }
 
 interface Part {
@@ -94,37 +80,107 @@ interface Part {
   readonly notes: PartNotes;
 }
 
-/** The partial file, when the server can be held to the version it belongs to. */
-async function usablePart(request: DownloadRequest, bytes: number): Promise<Part | undefined> {
-  if (bytes === 0) return undefined;
-  const notes = await readJson(notesOf(request.target));
-  if (!isPartNotes(notes) || notes.url !== request.url) return undefined;
-  const held = notes.etag !== undefined || notes.lastModified !== undefined || request.expected !== undefined;
-  return held ? { bytes: await sizeOf(partOf(request.target)), notes } : undefined;
+/**
+ * @throws ApplicationFailure `SourceUnreachable` (retryable), `SourceRefused`, `AddressRefused`, `SourceChanged`,
+ * `TooLarge`, `OutOfDisk`.
+ */
+export async function download(request: DownloadRequest): Promise<Downloaded | typeof NOT_MODIFIED> {
+  let resumedBytes = 0;
+  for (let connection = 0; ; connection += 1) {
+    const before = await partSize(request.target);
+    try {
+      const outcome = await transfer(request, await usablePart(request));
+      if (outcome === NOT_MODIFIED) return outcome;
+      resumedBytes = Math.max(resumedBytes, outcome.startedAt);
+      if (outcome.sha256 !== undefined) {
+        await finishPart(request.target);
+        const { bytes, sha256, version } = outcome;
+        return { bytes, sha256, resumedBytes, ...(isHeld(version) ? { version } : {}) };
+      }
+      if (connection >= request.limits.resumes) {
+        throw unreachable(new URL(request.url), `the server sent it in more than ${request.limits.resumes} pieces`);
+      }
+    } catch (error) {
+      if (isFailure(error, 'OutOfDisk')) await freeDisk(request, error);
+      request.signal.throwIfAborted();
+      const grown = (await partSize(request.target)) > before;
+      // A cut connection that brought bytes is simply continued. One that brought none is left to the retry policy.
+      const resumable = isFailure(error, 'SourceUnreachable') && grown && connection < request.limits.resumes;
+      if (!resumable || (await usablePart(request)) === undefined) throw error;
+    }
+  }
 }
 
-/** One connection, redirects included, that brings the rest of the document. */
-async function transfer(
-  request: DownloadRequest,
-  part: Part | undefined,
-): Promise<{ bytes: number; sha256: string; startedAt: number }> {
-  if (part !== undefined && part.bytes === request.expected?.bytes) {
-    const whole = await verifyWhole(request, part.bytes);
-    if (whole !== undefined) return { ...whole, startedAt: part.bytes };
-    await discard(request.target);
-    part = undefined;
+/** A part stays where only the reserve is short and it can be continued. A disk that is full gets its room back. */
+async function freeDisk(request: DownloadRequest, error: Error): Promise<void> {
+  // Only a write that failed is a cause.
+  const isFull = error.cause !== undefined;
+  if (isFull || (await usablePart(request)) === undefined) await discardPart(request.target);
+}
+
+/** The partial file, when the server can be held to the version it is of. */
+async function usablePart(request: DownloadRequest): Promise<Part | undefined> {
+  const bytes = await partSize(request.target);
+  if (bytes === 0) return undefined;
+  const notes = await readPartNotes(request.target);
+  if (!isPartNotes(notes) || notes.source !== hashOf(request.url)) return undefined;
+  if (bytes > (notes.total ?? bytes)) return undefined;
+  return isHeld(notes.version) || request.expected !== undefined ? { bytes, notes } : undefined;
+}
+
+interface Transferred {
+  readonly bytes: number;
+  /** Undefined when there is more to come. */
+  readonly sha256?: string;
+  readonly startedAt: number;
+  readonly version: Version;
+}
+
+/** One connection, redirects included, that brings the rest of the document or a piece of it. */
+async function transfer(request: DownloadRequest, part: Part | undefined): Promise<Transferred | typeof NOT_MODIFIED> {
+  const whole = part !== undefined && part.bytes === (request.expected?.bytes ?? part.notes.total) ? part : undefined;
+  if (whole !== undefined && request.expected !== undefined) {
+    const document = await wholePart(request, whole);
+    if (document.sha256 === request.expected.sha256) return document;
+    await discardPart(request.target);
+    return await transfer(request, undefined);
   }
-  const { response, url, release } = await openResponse(request, part);
+  const answer = await httpGet({
+    url: request.url,
+    policy: request.policy,
+    limits: request.limits,
+    signal: request.signal,
+    ...(request.token === undefined ? {} : { token: request.token }),
+    headersFor: (url) => {
+      if (whole !== undefined) return ifChanged(whole.notes.version, url);
+      return part === undefined ? ifChanged(request.known, url) : rangeHeaders(request, part, url);
+    },
+    takes: (status, sent) => {
+      if (status === 304) return 'if-none-match' in sent || 'if-modified-since' in sent;
+      return (status === 206 || status === 416) && 'range' in sent;
+    },
+  });
+  const { response, status, url, release } = answer;
   try {
-    const status = response.statusCode ?? 0;
-    if (status === 416 && part !== undefined) {
+    if (status === 304) {
+      const version = part === undefined ? request.known : part.notes.version;
+      if (isSameVersion(response, version)) {
+        return part === undefined ? NOT_MODIFIED : await wholePart(request, part);
+      }
+      await discardPart(request.target);
+      // It takes another version for the one that was asked about, so it is not asked about any.
+      const { known: _, ...unconditional } = request;
+      release();
+      return await transfer(unconditional, undefined);
+    }
+    if (status === 416) {
       // The part is no prefix of what is there now.
-      await discard(request.target);
+      await discardPart(request.target);
       throw unreachable(url, 'the server does not have the range that was left to fetch');
     }
-    const startsAt = status === 206 ? continuation(response, part) : 0;
-    if (startsAt === undefined) {
-      await discard(request.target);
+    const piece = status === 206 ? continuation(request, response, part) : wholeBody(response);
+    if (piece === undefined) {
+      await discardPart(request.target);
       throw unreachable(url, 'the document changed while it was being fetched');
     }
     const encoding = response.headers['content-encoding'];
@@ -134,354 +190,248 @@ async function transfer(
         `${shown(url)} answered with content encoding ${encoding}, which was not asked for.`,
       );
     }
-    const total = totalLength(response, startsAt);
+    const { startsAt, total } = piece;
     checkTotal(request, total, url);
-    await checkDisk(request.target, total === undefined ? 0 : total - startsAt);
-
-    const hash = createHash('sha256');
-    if (startsAt > 0) {
-      await hashInto(hash, partOf(request.target), startsAt, request.signal);
-    } else {
-      await writeFileAtomic(notesOf(request.target), JSON.stringify(notesFrom(response, request.url, total)));
+    const version = startsAt === 0 || part === undefined ? versionOf(response, url) : part.notes.version;
+    if (startsAt === 0) {
+      const notes: PartNotes = {
+        source: hashOf(request.url),
+        version,
+        ...(total === undefined ? {} : { total }),
+      };
+      await beginPart(request.target, notes);
     }
-    const bytes = await receive(request, response, { hash, startsAt, total, url });
-    if (total !== undefined && bytes !== total) {
-      throw unreachable(url, `the connection ended after ${bytes} of ${total} bytes`);
+    await requireRoom(request.disk, total === undefined ? 0 : total - startsAt);
+    const { bytes, sha256 } = await receive(request, response, { ...piece, url });
+    if (piece.endsAt !== undefined && bytes !== piece.endsAt) {
+      throw unreachable(url, `the connection ended after ${bytes} of ${piece.endsAt} bytes`);
     }
-    const sha256 = hash.digest('hex');
-    await checkExpected(request, bytes, sha256);
-    return { bytes, sha256, startedAt: startsAt };
+    if (total !== undefined && bytes < total) return { bytes, startedAt: startsAt, version };
+    await checkExpected(request, { bytes, sha256, startsAt, url });
+    return { bytes, sha256, startedAt: startsAt, version };
   } finally {
     release();
   }
 }
 
-/** Where a 206 continues: exactly where the part ends, in the version that the part is of, or it is not believed. */
-function continuation(response: IncomingMessage, part: Part | undefined): number | undefined {
-  const range = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(response.headers['content-range'] ?? '');
-  const start = range === null ? undefined : Number(range[1]);
-  const total = range === null || range[3] === '*' ? undefined : Number(range[3]);
-  const { etag } = response.headers;
-  const same =
-    part !== undefined &&
-    start === part.bytes &&
-    (part.notes.total === undefined || total === undefined || total === part.notes.total) &&
-    (part.notes.etag === undefined || etag === undefined || etag === part.notes.etag);
-  return same ? start : undefined;
+/** A part that has all its bytes, as an attempt leaves one that ends just before it can say so. */
+async function wholePart(request: DownloadRequest, part: Part): Promise<Transferred> {
+  const { bytes, sha256 } = await hashFile(partOf(request.target), request.signal);
+  return { bytes, sha256, startedAt: bytes, version: part.notes.version };
 }
 
-function totalLength(response: IncomingMessage, startsAt: number): number | undefined {
+function ifChanged(version: Version | undefined, url: URL): Record<string, string> {
+  if (version?.place !== placeOf(url)) return {};
+  if (version.etag !== undefined) return { 'if-none-match': version.etag };
+  return version.lastModified === undefined ? {} : { 'if-modified-since': version.lastModified };
+}
+
+function rangeHeaders(request: DownloadRequest, { bytes, notes }: Part, url: URL): Record<string, string> {
+  const { version } = notes;
+  const range = `bytes=${bytes}-`;
+  const validator = version.place === placeOf(url) ? (version.etag ?? version.lastModified) : undefined;
+  if (validator !== undefined) return { range, 'if-range': validator };
+  // Without one only the hash can tell whether the rest belongs to the part.
+  return request.expected === undefined ? {} : { range };
+}
+
+/** What a response brings: from where, to where if it says so, and how long the whole document is. */
+interface Piece {
+  readonly startsAt: number;
+  readonly endsAt: number | undefined;
+  readonly total: number | undefined;
+}
+
+function wholeBody(response: IncomingMessage): Piece {
   const length = response.headers['content-length'];
-  return length === undefined ? undefined : startsAt + Number(length);
+  const total = length === undefined ? undefined : Number(length);
+  return { startsAt: 0, endsAt: total, total };
+}
+
+/** Where a 206 continues: exactly where the part ends, in the version that the part is of, or it is not believed. */
+function continuation(request: DownloadRequest, response: IncomingMessage, part: Part | undefined): Piece | undefined {
+  const range = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(response.headers['content-range'] ?? '');
+  if (part === undefined || range === null || Number(range[1]) !== part.bytes) return undefined;
+  const { version, total: knownTotal } = part.notes;
+  const total = range[3] === '*' ? knownTotal : Number(range[3]);
+  const endsAt = Number(range[2]) + 1;
+  if (total === undefined || total !== (knownTotal ?? total) || endsAt > total || endsAt <= part.bytes) {
+    return undefined;
+  }
+  const { etag, 'last-modified': lastModified } = response.headers;
+  // Where the hash is known a server need not repeat what it said before; what it says must not be something else.
+  const isSilent = request.expected !== undefined && (version.etag === undefined || etag === undefined);
+  const isSame = version.etag === undefined ? version.lastModified === lastModified : version.etag === etag;
+  return isSame || isSilent ? { startsAt: part.bytes, endsAt, total } : undefined;
 }
 
 function checkTotal(request: DownloadRequest, total: number | undefined, url: URL): void {
   if (total === undefined) return;
-  if (request.expected !== undefined && total !== request.expected.bytes) {
-    throw failure(
-      'SourceChanged',
-      `${shown(url)} has ${total} bytes, but ${request.expected.bytes} bytes were announced.`,
-    );
+  const announced = request.expected?.bytes;
+  if (announced !== undefined && total !== announced) {
+    throw failure('SourceChanged', `${shown(url)} has ${total} bytes, but ${announced} bytes were announced.`);
   }
-  if (total > request.limits.maxBytes) throw tooLarge(url, total, request.limits.maxBytes);
+  if (total > request.limits.maxBytes) {
+    throw tooLarge(`${shown(url)} has ${total} bytes`, request.limits.maxBytes);
+  }
 }
 
-async function checkExpected(request: DownloadRequest, bytes: number, sha256: string): Promise<void> {
+async function checkExpected(
+  request: DownloadRequest,
+  came: { readonly bytes: number; readonly sha256: string; readonly startsAt: number; readonly url: URL },
+): Promise<void> {
   const { expected } = request;
-  if (expected === undefined || (expected.bytes === bytes && expected.sha256 === sha256)) return;
+  if (expected === undefined) return;
+  if (expected.sha256 === came.sha256 && (expected.bytes ?? came.bytes) === came.bytes) return;
   // The bytes that came are the wrong ones: nothing may continue from them.
-  await discard(request.target);
+  await discardPart(request.target);
+  if (came.startsAt > 0) {
+    // It may be the part that is wrong, and not what the server has.
+    throw unreachable(came.url, 'what came first and what came later do not make the document that was announced');
+  }
   throw failure(
     'SourceChanged',
-    `${shown(new URL(request.url))} sent ${bytes} bytes with sha256 ${sha256}, but ${expected.bytes} bytes with ` +
-      `sha256 ${expected.sha256} were announced.`,
+    `${shown(new URL(request.url))} sent ${came.bytes} bytes with sha256 ${came.sha256}, but ` +
+      `${expected.bytes === undefined ? '' : `${expected.bytes} bytes with `}sha256 ${expected.sha256} ` +
+      `${expected.bytes === undefined ? 'was' : 'were'} announced.`,
   );
 }
 
-/** The hash of a part that has the announced length, when it is the announced document. */
-async function verifyWhole(
+/** Brings the body to the part. The disk's pace holds the server back: while it is behind, nothing is read. */
+async function receive(
   request: DownloadRequest,
-  bytes: number,
-): Promise<{ bytes: number; sha256: string } | undefined> {
-  const hash = createHash('sha256');
-  await hashInto(hash, partOf(request.target), bytes, request.signal);
-  const sha256 = hash.digest('hex');
-  return sha256 === request.expected?.sha256 ? { bytes, sha256 } : undefined;
+  response: IncomingMessage,
+  to: Piece & { readonly url: URL },
+): Promise<{ bytes: number; sha256: string }> {
+  const { limits, target, disk, signal } = request;
+  const { startsAt, total, url } = to;
+  const writer = await PartWriter.open({
+    target,
+    disk,
+    startsAt,
+    signal,
+    ...(total === undefined ? {} : { total }),
+  });
+  const take = (chunk: Buffer): Promise<void> | undefined => {
+    checkIsCopy(chunk, url);
+    const bytes = writer.bytes + chunk.length;
+    if (bytes > limits.maxBytes) throw tooLarge(`${shown(url)} has at least ${bytes} bytes`, limits.maxBytes);
+    const behind = writer.add(chunk);
+    request.onProgress?.(bytes, total);
+    return behind;
+  };
+  try {
+    request.onProgress?.(writer.bytes, total);
+    const cut = await readBody(response, take, limits.stallMs, signal);
+    // A cut connection is looked at when what arrived is written.
+    const { bytes } = writer;
+    const sha256 = await writer.end();
+    signal.throwIfAborted();
+    if (cut === 'stalled') {
+      throw unreachable(url, `no byte arrived for ${limits.stallMs / 1000} s, after ${bytes} bytes`);
+    }
+    if (cut !== undefined) throw unreachable(url, `the connection was cut after ${bytes} bytes`, cut);
+    return { bytes, sha256 };
+  } finally {
+    await writer.close();
+  }
 }
 
-interface Reception {
-  readonly hash: Hash;
-  readonly startsAt: number;
-  readonly total: number | undefined;
-  readonly url: URL;
-}
-
-/** Streams the body to the part; the stream's back-pressure keeps the server from running ahead of the disk. */
-async function receive(request: DownloadRequest, response: IncomingMessage, to: Reception): Promise<number> {
-  const { limits } = request;
-  let bytes = to.startsAt;
-  request.onProgress?.(bytes, to.total);
-  const count = new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      bytes += chunk.length;
-      if (bytes > limits.maxBytes) {
-        done(tooLarge(to.url, bytes, limits.maxBytes));
+/**
+ * Gives every chunk of a body away, and reads no more while a promise that it got for one is open.
+ *
+ * Not `for await`, which joins what has gathered, and copies it for that.
+ *
+ * @returns Why the body ended before its end, if it did.
+ * @throws What `take` or its promise failed with, and the reason of the signal.
+ */
+async function readBody(
+  response: IncomingMessage,
+  take: (chunk: Buffer) => Promise<void> | undefined,
+  stallMs: number,
+  signal: AbortSignal,
+): Promise<Error | 'stalled' | undefined> {
+  return await new Promise((resolve, reject) => {
+    let stall: NodeJS.Timeout | undefined;
+    const watch = (): void => {
+      stall = setTimeout(() => settle(() => resolve('stalled')), stallMs);
+    };
+    const onAbort = (): void => fail(signal.reason as Error);
+    const settle = (outcome: () => void): void => {
+      clearTimeout(stall);
+      signal.removeEventListener('abort', onAbort);
+      response.off('data', onData);
+      outcome();
+    };
+    const fail = (error: Error): void => settle(() => reject(error));
+    const onData = (chunk: Buffer): void => {
+      stall?.refresh();
+      let behind: Promise<void> | undefined;
+      try {
+        behind = take(chunk);
+      } catch (error) {
+        fail(error as Error);
         return;
       }
-      to.hash.update(chunk);
-      request.onProgress?.(bytes, to.total);
-      done(null, chunk);
-    },
-  });
-  const file = createWriteStream(partOf(request.target), {
-    flags: to.startsAt > 0 ? 'r+' : 'w',
-    start: to.startsAt,
-    mode: 0o600,
-    highWaterMark: WRITE_BUFFER_BYTES,
-  });
-  const stall = stallTimer(limits.stallMs, () => {
-    response.destroy(unreachable(to.url, `no byte arrived for ${limits.stallMs / 1000} s, after ${bytes} bytes`));
-  });
-  let cut: { readonly error: unknown } | undefined;
-  // A cut connection ends the body and is looked at afterwards: as an error it would take along what arrived and is
-  // not written yet.
-  async function* body(): AsyncGenerator<Buffer> {
-    try {
-      for await (const chunk of response) {
-        stall.reset();
-        yield chunk as Buffer;
-      }
-    } catch (error) {
-      cut = { error };
-    }
-  }
-  try {
-    await pipeline(body, count, file, { signal: request.signal });
-    if (cut !== undefined) throw (cut as { readonly error: unknown }).error;
-  } catch (error) {
-    request.signal.throwIfAborted();
-    if (isFailure(error)) throw error;
-    const disk = diskFailure(error, `writing ${partOf(request.target)}`);
-    throw isFailure(disk) ? disk : unreachable(to.url, `the connection was cut after ${bytes} bytes`, error);
-  } finally {
-    stall.stop();
-  }
-  return bytes;
-}
-
-interface Opened {
-  readonly response: IncomingMessage;
-  readonly url: URL;
-  /** Ends the connection, whatever is left on it. */
-  release(): void;
-}
-
-/** Sends the request and follows redirects, each to a checked address. */
-async function openResponse(request: DownloadRequest, part: Part | undefined): Promise<Opened> {
-  let url = new URL(request.url);
-  for (let redirects = 0; ; redirects += 1) {
-    const opened = await openOne(request, url, part);
-    const status = opened.response.statusCode ?? 0;
-    if (status === 200 || (status === 206 && part !== undefined) || status === 416) return opened;
-    opened.release();
-    const { location } = opened.response.headers;
-    if (status >= 300 && status < 400 && location !== undefined) {
-      if (request.token !== undefined) {
-        throw failure('SourceRefused', `${shown(url)} redirects, which the server of \`atlas run\` does not do.`);
-      }
-      if (redirects >= request.limits.redirects) {
-        throw failure(
-          'SourceRefused',
-          `${shown(new URL(request.url))} redirects more than ${request.limits.redirects} times.`,
-        );
-      }
-      url = redirected(location, url);
-      continue;
-    }
-    if (status >= 500 || status === 408 || status === 425 || status === 429) {
-      throw unreachable(url, `the server answered ${statusText(opened.response)}`);
-    }
-    throw failure(
-      'SourceRefused',
-      `${shown(url)} could not be fetched: the server answered ${statusText(opened.response)}.`,
-    );
-  }
-}
-
-function redirected(location: string, from: URL): URL {
-  try {
-    return new URL(location, from);
-  } catch {
-    throw failure('SourceRefused', `${shown(from)} redirects to an address that is not valid.`);
-  }
-}
-
-async function openOne(request: DownloadRequest, url: URL, part: Part | undefined): Promise<Opened> {
-  const client = await clientFor(url);
-  checkHost(request.policy, url.hostname);
-  const headers: Record<string, string> = {
-    accept: 'application/pdf, */*;q=0.5',
-    // A compressed body could not be continued at a byte of the document.
-    'accept-encoding': 'identity',
-    'user-agent': 'temporal-atlas',
-  };
-  if (request.token !== undefined) headers['authorization'] = `Bearer ${request.token}`;
-  if (part !== undefined) {
-    headers['range'] = `bytes=${part.bytes}-`;
-    const validator = part.notes.etag ?? part.notes.lastModified;
-    if (validator !== undefined) headers['if-range'] = validator;
-  }
-  const options: RequestOptions = {
-    method: 'GET',
-    headers,
-    lookup: guardedLookup(request.policy),
-    // No connection is kept: a kept one would have skipped the check of its address.
-    agent: false,
-    signal: request.signal,
-  };
-  return await new Promise<Opened>((resolve, reject) => {
-    const outgoing: ClientRequest = client.request(url, options);
-    let waitingFor = 'a connection';
-    let limitMs = request.limits.connectMs;
-    const late = (): void => {
-      outgoing.destroy(unreachable(url, `${waitingFor} took longer than ${limitMs / 1000} s`));
+      if (behind === undefined) return;
+      // That nothing arrives while nothing is read is not the server's fault.
+      clearTimeout(stall);
+      response.pause();
+      behind.then(() => {
+        if (response.destroyed) return;
+        watch();
+        response.resume();
+      }, fail);
     };
-    let timer = setTimeout(late, limitMs);
-    outgoing.on('socket', (socket) => {
-      socket.once(url.protocol === 'https:' ? 'secureConnect' : 'connect', () => {
-        clearTimeout(timer);
-        waitingFor = 'the answer';
-        limitMs = request.limits.stallMs;
-        timer = setTimeout(late, limitMs);
-      });
-    });
-    outgoing.on('response', (response) => {
-      clearTimeout(timer);
-      // The body may be destroyed before anyone reads it; that must not be an unhandled error.
-      response.on('error', () => undefined);
-      resolve({ response, url, release: () => void outgoing.destroy() });
-    });
-    outgoing.on('error', (error) => {
-      clearTimeout(timer);
-      if (request.signal.aborted) reject(request.signal.reason as Error);
-      else if (isFailure(error)) reject(error);
-      else reject(unreachable(url, reasonOf(error, url), error));
-    });
-    outgoing.end();
+    watch();
+    signal.addEventListener('abort', onAbort, { once: true });
+    // Also when the connection was cut before anyone listened.
+    finished(response, { writable: false }, (error) => settle(() => resolve(error ?? undefined)));
+    response.on('data', onData);
+    if (signal.aborted) onAbort();
   });
 }
 
-/** The client of the address's scheme. Loaded here, since a session may never need it. */
-async function clientFor(url: URL): Promise<Pick<typeof import('node:http'), 'request'>> {
-  if (url.protocol === 'http:') return await import('node:http');
-  if (url.protocol === 'https:') return await import('node:https');
-  throw failure('SourceRefused', `${shown(url)} is not an http or https address.`);
-}
-
-function reasonOf(error: Error, url: URL): string {
-  switch (systemCode(error)) {
-    case 'ECONNREFUSED':
-      return 'the connection was refused';
-    case 'ENOTFOUND':
-      return `there is no host ${url.hostname}`;
-    case 'EAI_AGAIN':
-      return `the name ${url.hostname} could not be resolved`;
-    case 'ECONNRESET':
-      return 'the connection was cut before an answer came';
-    default:
-      return messageOf(error) === '' ? (systemCode(error) ?? 'the connection failed') : messageOf(error);
-  }
-}
-
-function statusText(response: IncomingMessage): string {
-  return `${response.statusCode ?? 0} ${response.statusMessage ?? ''}`.trim();
-}
-
-function unreachable(url: URL, why: string, cause?: unknown): Error {
-  return failure('SourceUnreachable', `${shown(url)} could not be fetched: ${why}.`, { cause });
-}
-
-function tooLarge(url: URL, bytes: number, limit: number): Error {
-  return failure('TooLarge', `${shown(url)} has at least ${bytes} bytes; this worker takes at most ${limit}.`, {
-    next: 'Raise document.max_bytes (ATLAS_DOCUMENT_MAX_BYTES) of the worker, or split the document.',
-  });
-}
-
-/** An address as a message shows it: without a password, and without a query, which may hold one. */
-export function shown(url: URL): string {
-  return `${url.protocol}//${url.host}${url.pathname}`;
-}
-
-function notesFrom(response: IncomingMessage, url: string, total: number | undefined): PartNotes {
+/** What a server says of the version of its answer, where it promises equal bytes. */
+function versionOf(response: IncomingMessage, url: URL): Version {
   const { etag, date, 'last-modified': lastModified } = response.headers;
-  // A weak validator does not promise equal bytes. Nor does a date that is younger than a minute (RFC 9110, 8.8.2.2).
-  const strongTag = etag !== undefined && !etag.startsWith('W/') ? etag : undefined;
+  // A date that is younger than a minute promises nothing (RFC 9110, 8.8.2.2).
   const age = Date.parse(date ?? '') - Date.parse(lastModified ?? '');
-  const strongDate = lastModified !== undefined && age >= 60_000 ? lastModified : undefined;
+  const strongTag = etag === undefined ? undefined : strong(etag);
   return {
-    url,
     ...(strongTag === undefined ? {} : { etag: strongTag }),
-    ...(strongDate === undefined ? {} : { lastModified: strongDate }),
-    ...(total === undefined ? {} : { total }),
+    ...(lastModified !== undefined && age >= 60_000 ? { lastModified } : {}),
+    place: placeOf(url),
   };
+}
+
+/** Whether a 304 speaks of the version that it was asked about; most servers repeat what names it. */
+function isSameVersion(response: IncomingMessage, version: Version | undefined): boolean {
+  const { etag, 'last-modified': lastModified } = response.headers;
+  if (version?.etag !== undefined) return etag === undefined || etag === version.etag;
+  return lastModified === undefined || lastModified === version?.lastModified;
+}
+
+/** A weak tag does not promise equal bytes. */
+function strong(etag: string): string | undefined {
+  return etag.startsWith('W/') ? undefined : etag;
+}
+
+function isHeld({ etag, lastModified }: Version): boolean {
+  return etag !== undefined || lastModified !== undefined;
+}
+
+/** A resource without its query: stores that redirect to signed addresses sign each one anew. */
+function placeOf(url: URL): string {
+  return hashOf(`${url.origin}${url.pathname}`);
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
 }
 
 function isPartNotes(value: unknown): value is PartNotes {
-  return typeof value === 'object' && value !== null && 'url' in value && typeof value.url === 'string';
-}
-
-function stallTimer(ms: number, onStall: () => void): { reset(): void; stop(): void } {
-  const timer = setTimeout(onStall, ms);
-  return { reset: () => void timer.refresh(), stop: () => clearTimeout(timer) };
-}
-
-async function hashInto(hash: Hash, path: string, bytes: number, signal: AbortSignal): Promise<void> {
-  for await (const chunk of createReadStream(path, { end: bytes - 1, signal })) hash.update(chunk as Buffer);
-}
-
-/** @throws ApplicationFailure `OutOfDisk` when the disk has not the room that is needed, plus a reserve. */
-export async function checkDisk(target: string, neededBytes: number): Promise<void> {
-  const { bavail, bsize } = await statfs(dirname(target));
-  const free = bavail * bsize;
-  if (free < neededBytes + DISK_RESERVE_BYTES) {
-    throw failure(
-      'OutOfDisk',
-      `The document needs ${neededBytes} bytes in ${dirname(target)}, which has ${free} left (${DISK_RESERVE_BYTES} are kept free).`,
-    );
-  }
-}
-
-/** Makes the part the document: synced first, so that a file under the final name is always whole. */
-export async function finish(target: string): Promise<void> {
-  const handle = await open(partOf(target), 'r+');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  await rename(partOf(target), target);
-  await rm(notesOf(target), { force: true });
-  await syncDirectory(dirname(target));
-}
-
-async function discard(target: string): Promise<void> {
-  await rm(partOf(target), { force: true });
-  await rm(notesOf(target), { force: true });
-}
-
-export function partOf(target: string): string {
-  return `${target}.part`;
-}
-
-function notesOf(target: string): string {
-  return `${target}.part.json`;
-}
-
-async function sizeOf(path: string): Promise<number> {
-  try {
-    return (await stat(path)).size;
-  } catch (error) {
-    if (systemCode(error) === 'ENOENT') return 0;
-    throw error;
-  }
+  if (typeof value !== 'object' || value === null || !('source' in value) || !('version' in value)) return false;
+  const { source, version } = value;
+  return typeof source === 'string' && typeof version === 'object' && version !== null && 'place' in version;
 }

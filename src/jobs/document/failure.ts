@@ -21,6 +21,13 @@ export function failure(code: ErrorCode, message: string, options: FailureOption
   });
 }
 
+/** @param found What is too large, as the beginning of a sentence. */
+export function tooLarge(found: string, maxBytes: number): ApplicationFailure {
+  return failure('TooLarge', `${found}; this worker takes at most ${maxBytes}.`, {
+    next: 'Raise document.max_bytes (ATLAS_DOCUMENT_MAX_BYTES) of the worker, or split the document.',
+  });
+}
+
 /** An {@link AtlasError} in the form of a failure, since its class would not survive; anything else as it is. */
 export function asFailure(error: unknown): unknown {
   return error instanceof AtlasError ? failure(error.code, error.message, { cause: error, next: error.next }) : error;

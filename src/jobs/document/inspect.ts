@@ -1,5 +1,6 @@
 /**
- * Whether the file that came is a whole PDF, so that a later step need not blame the document for the transfer.
+ * Whether the file that came is a whole PDF that can be opened, so that a later step need not blame the document for the
+ * transfer, and what is wrong with it shows while whoever gave it still waits.
  */
 import { open } from 'node:fs/promises';
 import { failure, isFailure } from './failure.js';
@@ -11,8 +12,18 @@ const TRAILER_BYTES = 2048;
 /** As much of a file that is no PDF as a message quotes. */
 const QUOTED_BYTES = 24;
 
-/** @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`. */
-export async function inspectPdf(path: string, name: string, signal: AbortSignal): Promise<void> {
+export interface Inspection {
+  readonly path: string;
+  readonly name: string;
+  readonly password?: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * @throws ApplicationFailure `EmptyFile`, `NotAPdf`, `TruncatedFile`, `InvalidPdf`, `PasswordRequired`, `PasswordWrong`,
+ * `UnsupportedEncryption`.
+ */
+export async function inspectPdf({ path, name, password, signal }: Inspection): Promise<void> {
   const handle = await open(path, 'r');
   let head: Buffer;
   let tail: Buffer;
@@ -28,12 +39,12 @@ export async function inspectPdf(path: string, name: string, signal: AbortSignal
   }
   if (size === 0) throw failure('EmptyFile', `${name} has no bytes.`);
   if (!head.includes('%PDF-')) throw failure('NotAPdf', `${name} is not a PDF: it begins with ${quoted(head)}.`);
-  if (tail.includes('%%EOF')) return;
-  // Some programs write no end mark, so a file without one has a say: what opens is whole enough.
+  // Some programs write no end mark, so a file without one has a say: what opens is whole enough. Any other file is
+  // opened as well, since its password may be needed, and whoever gave the document still waits.
   try {
-    await (await openPdf({ path, name, signal })).close();
+    await (await openPdf({ path, name, password, signal })).close();
   } catch (error) {
-    if (!isFailure(error, 'InvalidPdf')) return;
+    if (!isFailure(error, 'InvalidPdf') || tail.includes('%%EOF')) throw error;
     throw failure(
       'TruncatedFile',
       `${name} ends before the PDF does: its ${size} bytes have no end mark and no readable structure.`,

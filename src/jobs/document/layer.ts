@@ -21,7 +21,7 @@ export type LayerVerdict =
 
 /** @param text The text of the facts after {@link cleanLayer}. */
 export function judgeLayer(facts: PageFacts, text: string): LayerVerdict {
-  const solid = [...text].filter((character) => !/\s/u.test(character));
+  const solid = [...text.replace(/\s+/gu, '')];
   if (solid.length === 0) {
     return facts.objects === 0 ? { use: 'nothing', why: 'the page is empty' } : { use: 'ocr', why: 'no text layer' };
   }
@@ -38,16 +38,24 @@ export function judgeLayer(facts: PageFacts, text: string): LayerVerdict {
 
 /** Why these characters can not be text, or null. */
 function implausibility(solid: readonly string[]): string | null {
-  const share = (test: (character: string) => boolean): number => solid.filter(test).length / solid.length;
-  if (share((character) => /[\p{Cc}\p{Co}\p{Cn}\uFFFD]/u.test(character)) > MAX_IMPLAUSIBLE_SHARE) {
-    return 'most of the text layer is control characters';
+  let impossible = 0;
+  let swapped = 0;
+  let letters = 0;
+  for (const character of solid) {
+    if (/[\p{L}\p{N}\p{M}]/u.test(character)) {
+      letters += 1;
+      // Latin text whose two bytes were swapped comes out as ideographs that all end in a zero byte; of real
+      // ideographs one in 256 does.
+      if (isByteSwappedLatin(character)) swapped += 1;
+    } else if (/[\p{Cc}\p{Co}\p{Cn}\uFFFD]/u.test(character)) {
+      impossible += 1;
+    } else if (isByteSwappedLatin(character)) {
+      swapped += 1;
+    }
   }
-  // Latin text whose two bytes were swapped comes out as ideographs that all end in a zero byte; of real ideographs
-  // one in 256 does.
-  if (share(isByteSwappedLatin) > MAX_IMPLAUSIBLE_SHARE) return 'the text layer has its bytes swapped';
-  if (share((character) => /[\p{L}\p{N}\p{M}]/u.test(character)) < MAX_IMPLAUSIBLE_SHARE) {
-    return 'the text layer has hardly any letters';
-  }
+  if (impossible / solid.length > MAX_IMPLAUSIBLE_SHARE) return 'most of the text layer is control characters';
+  if (swapped / solid.length > MAX_IMPLAUSIBLE_SHARE) return 'the text layer has its bytes swapped';
+  if (letters / solid.length < MAX_IMPLAUSIBLE_SHARE) return 'the text layer has hardly any letters';
   return null;
 }
 

@@ -4,15 +4,14 @@
  * The path comes with the request, so it is not trusted: links are resolved before it is compared, and the file that is
  * opened is the one that was compared.
  */
-import { createHash } from 'node:crypto';
-import { constants, createWriteStream } from 'node:fs';
+import { constants } from 'node:fs';
 import { open, realpath, type FileHandle } from 'node:fs/promises';
 import { isAbsolute, relative, sep } from 'node:path';
-import { Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import { checkDisk, finish, partOf, type Downloaded } from './download.js';
-import { failure, isFailure, messageOf, systemCode } from './failure.js';
-import { diskFailure } from './files.js';
+import { requireRoom, type Disk } from './disk.js';
+import type { Downloaded } from './download.js';
+import { failure, isFailure, messageOf, systemCode, tooLarge } from './failure.js';
+import { readChunks } from './files.js';
+import { discardPart, finishPart, PartWriter } from './part-file.js';
 
 export interface CopyRequest {
   readonly path: string;
@@ -21,6 +20,7 @@ export interface CopyRequest {
   /** Directories of `document.allow_files`. */
   readonly allowed: readonly string[];
   readonly maxBytes: number;
+  readonly disk: Disk;
   readonly signal: AbortSignal;
   readonly onProgress?: (done: number, total: number | undefined) => void;
 }
@@ -35,44 +35,45 @@ export async function copyLocalFile(request: CopyRequest): Promise<Downloaded> {
       throw failure('SourceChanged', `${path} has ${size} bytes on this worker, but ${expected.bytes} were announced.`);
     }
     if (size > request.maxBytes) {
-      throw failure('TooLarge', `${path} has ${size} bytes; this worker takes at most ${request.maxBytes}.`, {
-        next: 'Raise document.max_bytes (ATLAS_DOCUMENT_MAX_BYTES) of the worker, or split the document.',
-      });
+      throw tooLarge(`${path} has ${size} bytes`, request.maxBytes);
     }
-    await checkDisk(request.target, size);
-    const hash = createHash('sha256');
-    let bytes = 0;
-    const count = new Transform({
-      transform(chunk: Buffer, _encoding, done) {
-        bytes += chunk.length;
-        hash.update(chunk);
-        request.onProgress?.(bytes, size);
-        done(null, chunk);
-      },
-    });
-    try {
-      await pipeline(
-        source.createReadStream({ autoClose: false }),
-        count,
-        createWriteStream(partOf(request.target), { mode: 0o600 }),
-        { signal: request.signal },
-      );
-    } catch (error) {
-      request.signal.throwIfAborted();
-      const disk = diskFailure(error, `writing ${partOf(request.target)}`);
-      throw isFailure(disk) ? disk : unreadable(path, error);
-    }
-    const sha256 = hash.digest('hex');
+    await requireRoom(request.disk, size);
+    const { bytes, sha256 } = await copyInto(request, source, size);
     if (bytes !== expected.bytes || sha256 !== expected.sha256) {
+      await discardPart(request.target);
       throw failure(
         'SourceChanged',
         `${path} has sha256 ${sha256} on this worker, but ${expected.sha256} was announced.`,
       );
     }
-    await finish(request.target);
+    await finishPart(request.target);
     return { bytes, sha256, resumedBytes: 0 };
   } finally {
     await source.close();
+  }
+}
+
+async function copyInto(
+  { path, target, disk, signal, onProgress }: CopyRequest,
+  source: FileHandle,
+  size: number,
+): Promise<{ bytes: number; sha256: string }> {
+  await discardPart(target);
+  const writer = await PartWriter.open({ target, disk, startsAt: 0, total: size, signal });
+  try {
+    for await (const chunk of readChunks(source, { bytes: size + 1, signal })) {
+      // One more than announced tells a file that grows. The chunk is overwritten by the next; the writer keeps it until it is on the disk.
+      await writer.add(Buffer.from(chunk));
+      onProgress?.(writer.bytes, size);
+    }
+    const { bytes } = writer;
+    return { bytes, sha256: await writer.end() };
+  } catch (error) {
+    await discardPart(target);
+    signal.throwIfAborted();
+    throw isFailure(error) ? error : unreadable(path, error);
+  } finally {
+    await writer.close();
   }
 }
 
@@ -111,7 +112,7 @@ async function openAllowed(path: string, allowed: readonly string[]): Promise<Fi
   return handle;
 }
 
-function isUnder(root: string, file: string): boolean {
+export function isUnder(root: string, file: string): boolean {
   const path = relative(root, file);
   return path !== '' && path !== '..' && !path.startsWith(`..${sep}`) && !isAbsolute(path);
 }

@@ -25,19 +25,23 @@ const UNSURE_BELOW = 60;
 const AUTOMATIC = '3';
 const AUTOMATIC_WITH_ORIENTATION = '1';
 
+/** What each run of a program needs, besides what it runs. */
+type ToolOptions = Pick<OcrOptions, 'memoryBytes' | 'signal'>;
+
 export interface Tesseract {
   readonly version: string;
   readonly languages: readonly string[];
 }
 
 /** The tesseract on PATH, or null. */
-export async function findTesseract(signal: AbortSignal): Promise<Tesseract | null> {
+export async function findTesseract({ memoryBytes, signal }: ToolOptions): Promise<Tesseract | null> {
   const ask = async (argument: string): Promise<string | null> => {
     try {
       const { stdout, stderr } = await runTool({
         command: 'tesseract',
         args: [argument],
         timeoutMs: ASK_MS,
+        memoryBytes,
         maxOutputBytes: MAX_ANSWER_BYTES,
         signal,
       });
@@ -60,12 +64,13 @@ export async function findTesseract(signal: AbortSignal): Promise<Tesseract | nu
   };
 }
 
-async function findPdftoppm(signal: AbortSignal): Promise<string | null> {
+async function findPdftoppm({ memoryBytes, signal }: ToolOptions): Promise<string | null> {
   try {
     const { stdout, stderr } = await runTool({
       command: 'pdftoppm',
       args: ['-v'],
       timeoutMs: ASK_MS,
+      memoryBytes,
       maxOutputBytes: MAX_ANSWER_BYTES,
       signal,
     });
@@ -77,8 +82,8 @@ async function findPdftoppm(signal: AbortSignal): Promise<string | null> {
 }
 
 export async function openNative(tesseract: Tesseract, options: OcrOptions): Promise<Ocr> {
-  const { signal, language, path } = options;
-  const pdftoppm = await findPdftoppm(signal);
+  const { signal, language, path, memoryBytes } = options;
+  const pdftoppm = path === undefined ? null : await findPdftoppm(options);
   let failures = 0;
   const once = async (image: PageImage, pageSegmentation: string): Promise<Recognized> => {
     const { stdout } = await runTool({
@@ -88,6 +93,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
       args: ['stdin', 'stdout', '-l', language, '--psm', pageSegmentation, 'tsv'],
       input: image.pgm,
       timeoutMs: OCR_PAGE_MS,
+      memoryBytes,
       maxOutputBytes: MAX_TSV_BYTES,
       signal,
     });
@@ -97,7 +103,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
     engine: 'native',
     versions: { tesseract: tesseract.version, ...(pdftoppm === null ? {} : { pdftoppm }) },
     async render(page: number, wanted: RenderWish): Promise<PageImage | null> {
-      if (pdftoppm === null || failures >= MAX_PDFTOPPM_FAILURES) return null;
+      if (pdftoppm === null || path === undefined || failures >= MAX_PDFTOPPM_FAILURES) return null;
       try {
         const { stdout } = await runTool({
           command: 'pdftoppm',
@@ -107,6 +113,7 @@ export async function openNative(tesseract: Tesseract, options: OcrOptions): Pro
             ...['-scale-to-x', String(wanted.width), '-scale-to-y', String(wanted.height), path],
           ],
           timeoutMs: PDFTOPPM_MS,
+          memoryBytes,
           maxOutputBytes: wanted.width * wanted.height + PGM_HEADER_BYTES,
           signal,
         });

@@ -21,8 +21,6 @@ const START_MS = 60_000;
  * new thread takes 0.45 s, so this costs 1 % of the time with the pages of an ordinary scan.
  */
 const BYTES_PER_ENGINE = 40_000_000;
-/** An upright page has a confidence of about 90 and a turned one of about 30. */
-const TURNED_BELOW = 60;
 
 /** The directory with the data of a language, or null. The package's main file points at other, larger data. */
 export function findData(language: string): string | null {
@@ -98,18 +96,7 @@ export async function openNpm(options: OcrOptions): Promise<Ocr> {
   return {
     engine: 'npm',
     versions: { 'tesseract.js': packageVersion('tesseract.js') },
-    async recognize(image: PageImage): Promise<Recognized> {
-      let best = await once(image.pgm);
-      // It does not see by itself that a page is turned. The three other ways up are tried, and the surest wins.
-      if (best.confidence < TURNED_BELOW) {
-        for (const quarters of [1, 3, 2] as const) {
-          const turned = await once(turn(image, quarters));
-          if (turned.confidence > best.confidence) best = turned;
-          if (best.confidence >= TURNED_BELOW) break;
-        }
-      }
-      return best;
-    },
+    recognize: (image: PageImage) => once(image.pgm),
     close,
   };
 }
@@ -179,30 +166,6 @@ async function within<T>(work: Promise<T>, ms: number, what: string, signal?: Ab
     clearTimeout(timer);
     if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort);
   }
-}
-
-/** A PGM of the page turned by quarters, clockwise. */
-export function turn(image: PageImage, quarters: 1 | 2 | 3): Uint8Array {
-  const { width, height } = image;
-  const pixels = image.pgm.subarray(image.pgm.length - width * height);
-  const [newWidth, newHeight] = quarters === 2 ? [width, height] : [height, width];
-  const header = Buffer.from(`P5\n${newWidth} ${newHeight}\n255\n`, 'latin1');
-  const turned = new Uint8Array(header.length + width * height);
-  turned.set(header);
-  let at = header.length;
-  for (let y = 0; y < newHeight; y += 1) {
-    for (let x = 0; x < newWidth; x += 1) {
-      const from =
-        quarters === 1
-          ? (height - 1 - x) * width + y
-          : quarters === 3
-            ? x * width + (width - 1 - y)
-            : (height - 1 - y) * width + (width - 1 - x);
-      turned[at] = pixels[from] ?? 255;
-      at += 1;
-    }
-  }
-  return turned;
 }
 
 function packageVersion(name: string): string {

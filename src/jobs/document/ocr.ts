@@ -4,6 +4,7 @@
 import type { OcrEngine } from '../../contract/document.js';
 import { failure } from './failure.js';
 import type { PageImage } from './pdf.js';
+import { halve, turn } from './picture.js';
 
 export interface Recognized {
   readonly text: string;
@@ -32,10 +33,15 @@ export interface OcrOptions {
   readonly engine: OcrEngine;
   /** Such as `eng` or `eng+fra`. */
   readonly language: string;
-  /** The document, for an engine that renders by itself. */
-  readonly path: string;
+  /**
+   * The document, for an engine that renders by itself. Absent for one that opens with a password only: a program would
+   * have to be given it on its command line, which every user of the host can read.
+   */
+  readonly path?: string;
   /** How many pages are recognized at a time. */
   readonly lanes: number;
+  /** How much memory one run of an installed program may take. */
+  readonly memoryBytes: number;
   /** A directory for the engine's own files. */
   readonly directory: string;
   readonly signal: AbortSignal;
@@ -62,7 +68,7 @@ export async function openOcr(options: OcrOptions): Promise<Ocr> {
   const names: string[] = [];
   if (options.engine !== 'npm') {
     const { findTesseract, openNative } = await import('./ocr-native.js');
-    const found = await findTesseract(options.signal);
+    const found = await findTesseract(options);
     if (found === null) {
       if (options.engine === 'native') {
         throw failure(
@@ -96,3 +102,33 @@ export async function openOcr(options: OcrOptions): Promise<Ocr> {
 
 /** The time that OCR of one page may take. A dense page takes 3 s; a hostile one would take for ever. */
 export const OCR_PAGE_MS = 120_000;
+
+/** An upright page has a confidence of about 90 and a turned one of about 30. */
+const TURNED_BELOW = 60;
+/** Letters of some hundred pixels, as on a poster, are read with less. */
+const TOO_LARGE_BELOW = 90;
+const HALVINGS = 2;
+
+/** After this long with one page it is not tried again. */
+const TRIES_MS = 60_000;
+
+/**
+ * Recognizes a page, and tries again with another picture of it where the engine is not sure of what it saw: the other
+ * three ways up, as tesseract.js does not see that a page is turned, and tesseract sees it of pages with enough text
+ * only; and a lower resolution where the page is so large that its letters may be, too. The surest result counts.
+ */
+export async function recognizePage(ocr: Ocr, image: PageImage, isLarge: boolean): Promise<Recognized> {
+  const begunAt = performance.now();
+  let best = await ocr.recognize(image);
+  const again = async (below: number, picture: () => PageImage): Promise<void> => {
+    if (best.confidence >= below || performance.now() - begunAt > TRIES_MS) return;
+    const seen = await ocr.recognize(picture());
+    if (seen.confidence > best.confidence) best = seen;
+  };
+  if (isLarge) {
+    let smaller = image;
+    for (let round = 0; round < HALVINGS; round += 1) await again(TOO_LARGE_BELOW, () => (smaller = halve(smaller)));
+  }
+  for (const quarters of [1, 3, 2] as const) await again(TURNED_BELOW, () => turn(image, quarters));
+  return best;
+}

@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Checkpoint, PageRecord } from './checkpoint.js';
 import { failure, isFailure, messageOf } from './failure.js';
 import { cleanLayer, judgeLayer } from './layer.js';
-import type { Ocr, Recognized } from './ocr.js';
+import { recognizePage, type Ocr, type Recognized } from './ocr.js';
 import { pixelSize, type PageFacts, type PageImage } from './pdf.js';
 import type { PdfReader } from './pdf-reader.js';
 
@@ -62,27 +62,28 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
     options.onPage?.(checkpoint.done.size, page);
   };
 
-  for (let page = 1; page <= reader.pages && broken === undefined; page += 1) {
-    if (checkpoint.done.has(page)) continue;
+  const missing: number[] = [];
+  for (let page = 1; page <= reader.pages; page += 1) if (!checkpoint.done.has(page)) missing.push(page);
+  // One page ahead: pdfium reads the next one while this one is judged and recorded.
+  let ahead = askForFacts(reader, missing[0]);
+  for (const [index, page] of missing.entries()) {
+    if (broken !== undefined) break;
     signal.throwIfAborted();
-    const begunAt = performance.now();
-    const ms = (): number => Math.round(performance.now() - begunAt);
-    let facts: PageFacts;
-    try {
-      facts = await reader.facts(page);
-    } catch (error) {
+    const { facts, error, ms } = await ahead;
+    ahead = askForFacts(reader, missing[index + 1]);
+    if (facts === undefined) {
       signal.throwIfAborted();
-      await record(failedPage(page, 'the page can not be read', error, ms()));
+      await record(failedPage(page, 'the page can not be read', error, ms));
       continue;
     }
     const text = cleanLayer(facts.text);
     const verdict = judgeLayer(facts, text);
     if (verdict.use === 'text') {
-      await record({ page, method: 'text', confidence: 100, text, why: verdict.why, ms: ms() });
+      await record({ page, method: 'text', confidence: 100, text, why: verdict.why, ms });
       continue;
     }
     if (verdict.use === 'nothing') {
-      await record({ page, method: 'empty', confidence: 0, text: '', why: verdict.why, ms: ms() });
+      await record({ page, method: 'empty', confidence: 0, text: '', why: verdict.why, ms });
       continue;
     }
     await queue.enter();
@@ -102,6 +103,26 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   if (broken !== undefined) throw broken.error;
   await nextTurn();
   return [...checkpoint.done.values()].sort((a, b) => a.page - b.page);
+}
+
+interface FactsAnswer {
+  readonly facts?: PageFacts;
+  /** Why there are none. */
+  readonly error?: unknown;
+  readonly ms: number;
+}
+
+/** Never rejects: nobody may be waiting yet when the answer comes. */
+async function askForFacts(reader: PdfReader, page: number | undefined): Promise<FactsAnswer> {
+  const begunAt = performance.now();
+  const ms = (): number => Math.round(performance.now() - begunAt);
+  if (page === undefined) return { ms: 0 };
+  try {
+    const facts = await reader.facts(page);
+    return { facts, ms: ms() };
+  } catch (error) {
+    return { error, ms: ms() };
+  }
 }
 
 interface OcrTask {
@@ -139,15 +160,16 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
       renderer = 'pdfium';
       image = await draw();
     }
-    let seen = await lanes.run(() => timed(() => ocr.recognize(image)));
+    const isLarge = wanted.dpi < options.dpi;
+    let seen = await lanes.run(() => timed(() => recognizePage(ocr, image, isLarge)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
       const again = await draw();
-      seen = await lanes.run(() => timed(() => ocr.recognize(again)));
+      seen = await lanes.run(() => timed(() => recognizePage(ocr, again, isLarge)));
     }
     const ms = Math.round(spentMs);
-    const reduced = wanted.dpi < options.dpi ? { dpi: Math.round(wanted.dpi) } : {};
+    const reduced = isLarge ? { dpi: Math.round(wanted.dpi) } : {};
     return { page, ...chooseText(task, seen), ms, renderer: rendererName(ocr, renderer), ...reduced };
   } catch (error) {
     signal.throwIfAborted();

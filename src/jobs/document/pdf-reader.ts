@@ -7,6 +7,7 @@
  */
 import { Worker } from 'node:worker_threads';
 import { failure, messageOf } from './failure.js';
+import type { Outline } from './outline.js';
 import type { PageFacts, PageImage } from './pdf.js';
 import type { PdfAnswer, PdfQuestion, PdfThreadData } from './pdf-thread.js';
 
@@ -14,6 +15,7 @@ export interface PdfLimits {
   readonly openMs: number;
   readonly textMs: number;
   readonly renderMs: number;
+  readonly outlineMs: number;
   /** The thread is replaced after an answer that leaves it with more. */
   readonly heapBytes: number;
 }
@@ -22,16 +24,21 @@ export const PDF_LIMITS: PdfLimits = {
   openMs: 60_000,
   textMs: 30_000,
   renderMs: 60_000,
+  outlineMs: 30_000,
   // A page of 25 MP with its images takes up to 300 MB; an ordinary scan about 60.
   heapBytes: 256 * 1024 * 1024,
 };
 
 export interface PdfReader {
   readonly pages: number;
+  /** Whether the document opens with a password only. */
+  readonly needsPassword: boolean;
   /** @param page From 1. */
   facts(page: number): Promise<PageFacts>;
   /** @param page From 1. */
   render(page: number, dpi: number, maxPixels: number): Promise<PageImage>;
+  /** The bookmarks of the document. */
+  outline(): Promise<Outline>;
   close(): Promise<void>;
 }
 
@@ -60,6 +67,7 @@ export async function openPdf(options: OpenPdfOptions): Promise<PdfReader> {
 
 class ThreadReader implements PdfReader {
   pages = 0;
+  needsPassword = false;
   private thread: Worker | undefined;
   private closed = false;
   /** pdfium answers one question at a time; asking in turn lets each have its own limit. */
@@ -95,6 +103,7 @@ class ThreadReader implements PdfReader {
     }
     if (answer.kind !== 'opened') throw new Error(`The thread answered ${answer.kind} before it had opened the file.`);
     this.pages = answer.pages;
+    this.needsPassword = answer.needsPassword;
   }
 
   async facts(page: number): Promise<PageFacts> {
@@ -107,6 +116,12 @@ class ThreadReader implements PdfReader {
     const answer = await this.ask({ kind: 'render', index: page - 1, dpi, maxPixels }, this.limits.renderMs);
     if (answer.kind !== 'image') throw new Error(`The thread answered ${answer.kind} to a question for a picture.`);
     return answer.image;
+  }
+
+  async outline(): Promise<Outline> {
+    const answer = await this.ask({ kind: 'outline' }, this.limits.outlineMs);
+    if (answer.kind !== 'outline') throw new Error(`The thread answered ${answer.kind} to a question for the outline.`);
+    return answer.outline;
   }
 
   async close(): Promise<void> {

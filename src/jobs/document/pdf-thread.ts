@@ -3,6 +3,7 @@
  * takes too long: a call into WebAssembly can not be interrupted in any other way.
  */
 import { parentPort, workerData } from 'node:worker_threads';
+import type { Outline } from './outline.js';
 import { Pdf, PdfOpenError, type PageFacts, type PageImage } from './pdf.js';
 
 export interface PdfThreadData {
@@ -12,12 +13,14 @@ export interface PdfThreadData {
 
 export type PdfQuestion =
   | { readonly kind: 'facts'; readonly index: number }
+  | { readonly kind: 'outline' }
   | { readonly kind: 'render'; readonly index: number; readonly dpi: number; readonly maxPixels: number };
 
 export type PdfAnswer =
-  | { readonly kind: 'opened'; readonly pages: number }
+  | { readonly kind: 'opened'; readonly pages: number; readonly needsPassword: boolean }
   | { readonly kind: 'refused'; readonly code: string; readonly message: string }
   | { readonly kind: 'facts'; readonly facts: PageFacts; readonly heapBytes: number }
+  | { readonly kind: 'outline'; readonly outline: Outline; readonly heapBytes: number }
   | { readonly kind: 'image'; readonly image: PageImage; readonly heapBytes: number }
   | { readonly kind: 'failed'; readonly message: string; readonly heapBytes: number };
 
@@ -33,6 +36,8 @@ try {
     try {
       if (question.kind === 'facts') {
         say({ kind: 'facts', facts: pdf.facts(question.index), heapBytes: pdf.heapBytes });
+      } else if (question.kind === 'outline') {
+        say({ kind: 'outline', outline: pdf.outline(), heapBytes: pdf.heapBytes });
       } else {
         const image = pdf.render(question.index, question.dpi, question.maxPixels);
         // Handed over, not copied: a page is several megabytes.
@@ -46,7 +51,7 @@ try {
       });
     }
   });
-  say({ kind: 'opened', pages: pdf.pages });
+  say({ kind: 'opened', pages: pdf.pages, needsPassword: pdf.needsPassword });
 } catch (error) {
   say({
     kind: 'refused',

@@ -7,6 +7,8 @@
 import { closeSync, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { init, type WrappedPdfiumModule } from '@embedpdf/pdfium';
+import { cleanTitle, type Outline, type OutlineEntry } from './outline.js';
+import { mayNeedOrder, readingOrder, type PlacedCharacter } from './reading-order.js';
 
 /** The `FPDF_GetLastError` codes that tell the user something. */
 const OPEN_ERRORS: Readonly<Record<number, PdfOpenErrorCode>> = {
@@ -60,8 +62,22 @@ const OBJECT_TEXT = 1;
 const FEW_CHARACTERS = 200;
 /** A page can have millions of objects; whether there is one that is not text shows within these. */
 const MAX_OBJECTS_LOOKED_AT = 2_000;
+/**
+ * So many characters of a page are asked whether the font maps them to Unicode; all of them where one of these is not.
+ * A call for each was a quarter of the time of a page.
+ */
+const MAP_SAMPLES = 200;
 /** Beyond this a page is no page of a document but an attack on memory. */
 const MAX_PAGE_CHARACTERS = 2_000_000;
+
+/** An outline with more is a list of everything and no outline. */
+const MAX_OUTLINE_ENTRIES = 500;
+const MAX_OUTLINE_LEVEL = 8;
+/** Bookmarks without a title or too deep are passed over, but not without end. */
+const MAX_BOOKMARKS_LOOKED_AT = 10_000;
+const MAX_TITLE_BYTES = 16_384;
+/** An action that leads to a page of this document. */
+const ACTION_GOTO = 1;
 
 const BITMAP_GRAY = 1;
 const RENDER_ANNOTATIONS = 0x01;
@@ -75,13 +91,15 @@ export class Pdf {
   private constructor(
     private readonly module: WrappedPdfiumModule,
     private readonly document: number,
+    /** Whether the document opens with a password only. */
+    readonly needsPassword: boolean,
     private readonly close_: () => void,
   ) {
     this.pages = module.FPDF_GetPageCount(document);
   }
 
   /** @throws {@link PdfOpenError} */
-  static async open(path: string, password = ''): Promise<Pdf> {
+  static async open(path: string, password?: string): Promise<Pdf> {
     const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
     // Its own buffer, as the file is larger than Node's pool of buffers. A copy would be garbage for as long as the thread lives.
     const module = await init({ wasmBinary: readFileSync(wasm).buffer });
@@ -107,13 +125,16 @@ export class Pdf {
       pdfium.removeFunction(read);
       closeSync(fd);
     };
-    const document = module.FPDF_LoadCustomDocument(access, password);
-    if (document === 0) {
-      const code = module.FPDF_GetLastError();
-      free();
-      throw new PdfOpenError(OPEN_ERRORS[code] ?? 'InvalidPdf');
+    let code: PdfOpenErrorCode | undefined;
+    // First without: a document that opens so does not need the password, and pdfium would refuse a wrong one for it.
+    for (const tried of ['', ...(password === undefined ? [] : spellingsOf(password))]) {
+      const document = module.FPDF_LoadCustomDocument(access, tried);
+      if (document !== 0) return new Pdf(module, document, tried !== '', free);
+      code = OPEN_ERRORS[module.FPDF_GetLastError()] ?? 'InvalidPdf';
+      if (code !== 'PasswordRequired') break;
     }
-    return new Pdf(module, document, free);
+    free();
+    throw new PdfOpenError(code ?? 'InvalidPdf');
   }
 
   close(): void {
@@ -161,10 +182,15 @@ export class Pdf {
         const written = m.FPDFText_GetText(textPage, 0, characters, buffer);
         // The count that it returns includes the terminating zero.
         const units = Math.max(0, written - 1);
-        const text = Buffer.from(heap(pdfium).buffer, buffer, units * 2).toString('utf16le');
+        const given = Buffer.from(heap(pdfium).buffer, buffer, units * 2).toString('utf16le');
+        const text = mayNeedOrder(given) ? this.inOrder(textPage, given, characters) : given;
+        const isUnmapped = (i: number): boolean => m.FPDFText_HasUnicodeMapError(textPage, i) === 1;
         let unmapped = 0;
-        for (let i = 0; i < characters; i += 1) {
-          if (m.FPDFText_HasUnicodeMapError(textPage, i) === 1) unmapped += 1;
+        const step = Math.max(1, Math.floor(characters / MAP_SAMPLES));
+        for (let i = 0; i < characters; i += step) if (isUnmapped(i)) unmapped += 1;
+        if (unmapped > 0 && step > 1) {
+          unmapped = 0;
+          for (let i = 0; i < characters; i += 1) if (isUnmapped(i)) unmapped += 1;
         }
         return { text, characters, unmapped };
       } finally {
@@ -173,6 +199,29 @@ export class Pdf {
     } finally {
       m.FPDFText_ClosePage(textPage);
     }
+  }
+
+  /** The text in reading order, which takes the places of its characters. */
+  private inOrder(textPage: number, text: string, characters: number): string {
+    const m = this.module;
+    const { pdfium } = m;
+    const placed: PlacedCharacter[] = [];
+    const codePoints = [...text];
+    const buffer = pdfium.wasmExports.malloc(16);
+    if (buffer === 0) throw new Error('pdfium has no memory for the places of characters');
+    try {
+      for (let i = 0; i < characters; i += 1) {
+        // Some characters are not in the text, such as those without a code.
+        const character = codePoints[m.FPDFText_GetTextIndexFromCharIndex(textPage, i)];
+        if (character === undefined) continue;
+        m.FPDFText_GetCharOrigin(textPage, i, buffer, buffer + 8);
+        placed.push({ character, x: pdfium.getValue(buffer, 'double'), y: pdfium.getValue(buffer + 8, 'double') });
+      }
+    } finally {
+      pdfium.wasmExports.free(buffer);
+    }
+    // Rather the order of pdfium than a text that has lost something.
+    return placed.length === codePoints.length ? readingOrder(placed) : text;
   }
 
   /** @param index From 0. @param maxPixels The resolution is lowered until the picture has no more. */
@@ -206,6 +255,64 @@ export class Pdf {
     });
   }
 
+  /**
+   * The bookmarks, in the order in which a reader shows them. Their links are what the file says: one that leads back
+   * to where it came from is followed once.
+   */
+  outline(): Outline {
+    const m = this.module;
+    const entries: OutlineEntry[] = [];
+    const seen = new Set<number>();
+    // What is still to be looked at, the next one last. A child comes before the sibling of its parent.
+    const open: { readonly bookmark: number; readonly level: number }[] = [];
+    const add = (bookmark: number, level: number): void => {
+      if (bookmark !== 0 && !seen.has(bookmark)) open.push({ bookmark, level });
+    };
+    add(m.FPDFBookmark_GetFirstChild(this.document, 0), 1);
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      const { bookmark, level } = next;
+      if (seen.has(bookmark)) continue;
+      if (entries.length >= MAX_OUTLINE_ENTRIES || seen.size >= MAX_BOOKMARKS_LOOKED_AT) {
+        return { entries, truncated: true };
+      }
+      seen.add(bookmark);
+      const title = this.titleOf(bookmark);
+      if (title !== '') entries.push({ title, level, page: this.pageOf(bookmark) });
+      add(m.FPDFBookmark_GetNextSibling(this.document, bookmark), level);
+      if (level < MAX_OUTLINE_LEVEL) add(m.FPDFBookmark_GetFirstChild(this.document, bookmark), level + 1);
+    }
+    return { entries };
+  }
+
+  private titleOf(bookmark: number): string {
+    const { pdfium, FPDFBookmark_GetTitle: getTitle } = this.module;
+    // The count includes the terminating zero of two bytes.
+    const bytes = getTitle(bookmark, 0, 0);
+    if (bytes <= 2 || bytes > MAX_TITLE_BYTES) return '';
+    const buffer = pdfium.wasmExports.malloc(bytes);
+    if (buffer === 0) throw new Error('pdfium has no memory for the title of a bookmark');
+    try {
+      getTitle(bookmark, buffer, bytes);
+      return cleanTitle(Buffer.from(heap(pdfium).buffer, buffer, bytes - 2).toString('utf16le'));
+    } finally {
+      pdfium.wasmExports.free(buffer);
+    }
+  }
+
+  /** From 1; null when it leads to an address, another file, or nowhere. */
+  private pageOf(bookmark: number): number | null {
+    const m = this.module;
+    let destination = m.FPDFBookmark_GetDest(this.document, bookmark);
+    if (destination === 0) {
+      const action = m.FPDFBookmark_GetAction(bookmark);
+      if (action === 0 || m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
+      destination = m.FPDFAction_GetDest(this.document, action);
+    }
+    if (destination === 0) return null;
+    const index = m.FPDFDest_GetDestPageIndex(this.document, destination);
+    return index >= 0 && index < this.pages ? index + 1 : null;
+  }
+
   private withPage<T>(index: number, use: (page: number) => T): T {
     const page = this.module.FPDF_LoadPage(this.document, index);
     if (page === 0) throw new Error('pdfium can not load the page');
@@ -232,4 +339,12 @@ export function pixelSize(
     height: Math.max(1, Math.floor((height * dpi) / 72)),
     dpi,
   };
+}
+
+/**
+ * How a password may have been spelled when the document was protected: an accent can be part of its letter or a
+ * character of its own, which look the same to whoever types them. pdfium itself tries Latin-1 as well as UTF-8.
+ */
+function spellingsOf(password: string): string[] {
+  return [...new Set([password, password.normalize('NFC'), password.normalize('NFKC'), password.normalize('NFD')])];
 }

@@ -2,8 +2,15 @@
  * What the steps of the job hand to each other through Temporal: references and counts, never text. Types only, so that
  * the workflow and the activities can both have it.
  */
-import type { ArtifactsReference, DeliveryTarget } from '../../contract/document.js';
+import type { ArtifactsReference, DeliveryTarget, PasswordSource } from '../../contract/document.js';
 import type { PageCounts } from './pages.js';
+
+/** What the first step needs beside the source. */
+export interface DownloadOptions {
+  readonly password?: PasswordSource;
+  /** Looked at before the work, so that a refusal does not come after it. */
+  readonly deliverToDirectory?: string;
+}
 
 export interface DownloadedDocument {
   readonly name: string;
@@ -33,11 +40,14 @@ export interface SummarizedDocument {
 
 export interface DeliverStepRequest {
   readonly deliverTo?: DeliveryTarget;
+  readonly deliverToDirectory?: string;
 }
 
 export interface DeliveredDocument {
   readonly artifacts: ArtifactsReference;
   readonly delivered: boolean;
+  /** The directory of this worker that has the artifacts, where one was asked for. */
+  readonly directory?: string;
   readonly deliveryError?: string;
 }
 

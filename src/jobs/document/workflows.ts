@@ -45,10 +45,15 @@ export async function processDocument(request: DocumentRequest): Promise<Documen
         retry: { initialInterval: '1 second', maximumInterval: '10 seconds', maximumAttempts: 5 },
       });
 
-      const document = await downloadDocument(request.source);
+      const { password, deliverTo, deliverToDirectory } = request;
+      const directory = deliverToDirectory === undefined ? {} : { deliverToDirectory };
+      const document = await downloadDocument(request.source, {
+        ...(password === undefined ? {} : { password }),
+        ...directory,
+      });
       const extracted = await extractPages({ document, language: request.language ?? DEFAULT_LANGUAGE });
       await summarizeDocument({ document, sentences: request.summarySentences ?? DEFAULT_SUMMARY_SENTENCES });
-      const delivery = await deliverDocument(request.deliverTo === undefined ? {} : { deliverTo: request.deliverTo });
+      const delivery = await deliverDocument({ ...(deliverTo === undefined ? {} : { deliverTo }), ...directory });
 
       return {
         ...document,

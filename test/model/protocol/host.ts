@@ -857,6 +857,7 @@ export class Executor {
       queue: host.queue,
       capabilities: [],
       keptDirectory: '/kept',
+      cacheDirectory: '/cache',
       keptForMs: 86_400_000,
     };
     this.guard = new AttemptGuard(link as unknown as SupervisorLink, this.incarnation, worker);

@@ -2,7 +2,7 @@ import { chmod, mkdir, mkdtemp, readFile, readdir, rm, stat, symlink, utimes, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { Scratch, sweepKept } from '../../../src/daemon/scratch.js';
+import { Scratch, sweepByAge } from '../../../src/daemon/scratch.js';
 
 const KEY = 's1.0190a1b2-0000-7000-8000-000000000001';
 const OTHER = 's2.0190a1b2-0000-7000-8000-000000000001';
@@ -141,7 +141,7 @@ describe('Scratch', () => {
   });
 });
 
-describe('sweepKept', () => {
+describe('sweepByAge', () => {
   it('removes what is older than allowed and returns its names', async () => {
     const nowMs = 1_800_000_000_000;
     for (const [name, ageMs] of [
@@ -154,7 +154,7 @@ describe('sweepKept', () => {
       const time = new Date(nowMs - ageMs);
       await utimes(join(root, name), time, time);
     }
-    expect(await sweepKept(root, 1000, nowMs)).toEqual(['old']);
+    expect(await sweepByAge(root, 1000, nowMs)).toEqual(['old']);
     expect(await readdir(root)).toEqual(['limit', 'young']);
   });
 });

@@ -67,6 +67,7 @@ describe('openStateDirectory', () => {
       ledgerPath: join(path, 'ledger'),
       scratchRoot: join(path, 'scratch'),
       keptRoot: join(path, 'kept'),
+      cacheRoot: join(path, 'cache'),
       copied: false,
       renamed: false,
       damaged: null,
@@ -75,9 +76,10 @@ describe('openStateDirectory', () => {
     expect(directory.identity.instance).toMatch(/^[a-z][a-z0-9]{5}$/);
     expect(directory.identity.queue).toBe(`atlas-worker-7.${directory.identity.instance}`);
     expect(directory.identity.controlQueue).toBe(`${directory.identity.queue}:control`);
-    for (const of of [path, directory.scratchRoot, directory.keptRoot]) expect(await modeOf(of)).toBe(0o700);
+    for (const of of [path, directory.scratchRoot, directory.keptRoot, directory.cacheRoot])
+      expect(await modeOf(of)).toBe(0o700);
     for (const of of ['queue', 'lock']) expect(await modeOf(join(path, of))).toBe(0o600);
-    expect(await readdir(path)).toEqual(['kept', 'lock', 'queue', 'scratch']);
+    expect(await readdir(path)).toEqual(['cache', 'kept', 'lock', 'queue', 'scratch']);
     await directory.release();
   });
 

@@ -18,6 +18,7 @@ const WORKER = {
   queue: 'atlas-w.i',
   capabilities: [],
   keptDirectory: '/kept',
+  cacheDirectory: '/cache',
   keptForMs: 86_400_000,
 };
 const INPUT: ActivityExecuteInput = { args: [], headers: {} };

@@ -37,6 +37,18 @@ describe('prepareSource', () => {
     await source.handle.close();
   });
 
+  it('takes a hash for an address, and none for a file, whose hash it takes itself', async () => {
+    expect(await prepareSource('https://example.org/a.pdf', directory, undefined, SHA256)).toEqual({
+      kind: 'url',
+      url: 'https://example.org/a.pdf',
+      name: 'a.pdf',
+      sha256: SHA256,
+    });
+    for (const file of ['report.pdf', pathToFileURL(join(directory, 'report.pdf')).href]) {
+      await expect(prepareSource(file, directory, undefined, SHA256)).rejects.toMatchObject({ code: 'Usage' });
+    }
+  });
+
   it('describes a file URL for the disk of the worker', async () => {
     const path = join(directory, 'report.pdf');
     expect(await prepareSource(pathToFileURL(path).href, '/')).toEqual({

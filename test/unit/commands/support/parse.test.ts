@@ -5,6 +5,7 @@ import {
   parseDurationMs,
   parseList,
   parseServeAddress,
+  parseSha256,
 } from '../../../../src/commands/support/parse.js';
 import { didYouMean } from '../../../../src/commands/support/did-you-mean.js';
 
@@ -64,5 +65,15 @@ describe('didYouMean', () => {
   it('prefers the word that was only begun', () => {
     expect(didYouMean('process', ['professor', 'process-document'])).toBe(' Did you mean process-document?');
     expect(didYouMean('zzz', ['process-document'])).toBe('');
+  });
+});
+
+describe('parseSha256', () => {
+  it('takes 64 hexadecimal digits of either case', () => {
+    expect(parseSha256('AB'.repeat(32))).toBe('ab'.repeat(32));
+  });
+
+  it.each(['', 'ab', 'ab'.repeat(33), 'g'.repeat(64), `sha256:${'a'.repeat(57)}`])('refuses %j', (text) => {
+    expect(() => parseSha256(text)).toThrow('is not a SHA-256');
   });
 });

@@ -7,6 +7,8 @@ import {
   publicAddresses,
   type AddressPolicy,
 } from '../../../../src/jobs/document/addresses.js';
+import { DOWNLOAD_LIMITS } from '../../../../src/jobs/document/download.js';
+import { checkUrl, httpGet } from '../../../../src/jobs/document/http-get.js';
 
 /** A resolver that gives these addresses for every name. */
 function resolving(...addresses: string[]): typeof lookup {
@@ -50,8 +52,21 @@ describe('the policy of url sources', () => {
     '::ffff:7f00:1',
     '::ffff:a9fe:a9fe',
     '::127.0.0.1',
+    '::ffff:0:127.0.0.1',
     '64:ff9b::7f00:1',
+    '64:ff9b::169.254.169.254',
+    '64:ff9b:1::7f00:1',
     '2002:7f00:1::',
+    '2002:a9fe:a9fe::1',
+    '2001:0:7f00:1::',
+    '2001:db8::1',
+    '3fff::1',
+    '4000::1',
+    '5f00::1',
+    'fec0::1',
+    '0:0:0:0:0:ffff:7f00:0001',
+    '0000::1',
+    'not an address',
   ])('refuses %s', (address) => {
     expect(policy.refusal(address, 'host.example')).not.toBeNull();
   });
@@ -60,6 +75,45 @@ describe('the policy of url sources', () => {
     expect(policy.refusal(address, 'host.example')).toBeNull();
   });
 
+  it.each([
+    'http://127.0.0.1/',
+    'http://127.1/',
+    'http://2130706433/',
+    'http://017700000001/',
+    'http://0x7f000001/',
+    'http://0x7f.0.0.1/',
+    'http://0177.0.0.1/',
+    'http://127.0.0.1./',
+    'http://127.0.0.1.:80/',
+    'http://１２７.0.0.1/',
+    'http://8.8.8.8@127.0.0.1/',
+    'http://user:8.8.8.8@[::1]/',
+    'http://127.0.0.1#@8.8.8.8/',
+    'http://127.0.0.1\\@8.8.8.8/',
+    'http://[::ffff:127.0.0.1]/',
+    'http://[0:0:0:0:0:ffff:a9fe:a9fe]/latest/meta-data/',
+    'http://[64:ff9b::127.0.0.1]/',
+    'http://[2002:7f00:1::]/',
+    'http://0/',
+  ])('refuses %s before any name is resolved', (url) => {
+    expect(() => checkUrl(policy, new URL(url))).toThrow(expect.objectContaining({ type: 'AddressRefused' }));
+  });
+
+  it.each(['http://8.8.8.8/', 'https://127.0.0.1@8.8.8.8/', 'http://example.org/'])('lets %s pass', (url) => {
+    expect(() => checkUrl(policy, new URL(url))).not.toThrow();
+  });
+
+  it.each(['http://localhost', 'http://localhost.', 'http://LOCALHOST', 'http://a.localhost'])(
+    'refuses %s when it is resolved, with no connection',
+    async (url) => {
+      const request = { url: `${url}:1/`, policy, limits: DOWNLOAD_LIMITS, signal: new AbortController().signal };
+      // Not every system knows the names with a dot.
+      await expect(httpGet(request)).rejects.toMatchObject({
+        type: url.includes('.') ? expect.stringMatching(/AddressRefused|SourceUnreachable/) : 'AddressRefused',
+      });
+    },
+  );
+
   it('allows networks, addresses and hosts that are listed, and no others', () => {
     const listed = publicAddresses(['10.1.0.0/16', '127.0.0.1', 'Archive.Example']);
     expect(listed.refusal('10.1.2.3', 'host.example')).toBeNull();
@@ -67,6 +121,9 @@ describe('the policy of url sources', () => {
     expect(listed.refusal('127.0.0.1', 'host.example')).toBeNull();
     expect(listed.refusal('127.0.0.2', 'host.example')).toBe('loopback');
     expect(listed.refusal('192.168.0.1', 'archive.example')).toBeNull();
+    expect(listed.refusal('192.168.0.1', 'archive.example.')).toBeNull();
+    expect(listed.refusal('192.168.0.1', 'notarchive.example')).toBe('private');
+    expect(listed.refusal('64:ff9b::7f00:1', 'host.example')).toBe('translated');
     expect(listed.refusal('::ffff:10.1.2.3', 'host.example')).toBeNull();
   });
 

@@ -127,7 +127,7 @@ describe('bad input', () => {
     ['a cut file', 'TruncatedFile', truncated(TEXT_PDF)],
     ['a header and nothing else', 'InvalidPdf', Buffer.from('%PDF-1.4\n%%EOF\n')],
     ['no pages', 'EmptyDocument', makePdf([])],
-    ['a password', 'PasswordRequired', makeEncryptedPdf('secret')],
+    ['a password', 'PasswordRequired', makeEncryptedPdf({ method: 'rc4-128', user: 'secret' })],
     ['an unknown encryption', 'UnsupportedEncryption', makeUnknownEncryptionPdf()],
     ['blank scans', 'NothingReadable', makePdf([{ image: 'blank' }, { image: 'stripes' }])],
   ] as const)('with %s is %s', async (_what, code, content) => {
@@ -202,7 +202,7 @@ describe('a file of the worker', () => {
         const { mkdir } = await import('node:fs/promises');
         await mkdir(join(session.directory, 'inner', 'sub'), { recursive: true });
         return join(session.directory, 'inner');
-      }, undefined);
+      });
       await symlink(source.path, join(inner, 'link.pdf'));
       vi.stubEnv('ATLAS_DOCUMENT_ALLOW_FILES', inner);
       await expect(session.run(downloadDocument, { ...source, path: join(inner, name) })).rejects.toMatchObject({

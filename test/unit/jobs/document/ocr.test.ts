@@ -9,12 +9,11 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeSample, SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
-import { openOcr, type Ocr } from '../../../../src/jobs/document/ocr.js';
+import { openOcr, recognizePage, type Ocr } from '../../../../src/jobs/document/ocr.js';
 import { readTsv } from '../../../../src/jobs/document/ocr-native.js';
-import { turn } from '../../../../src/jobs/document/ocr-npm.js';
 import { pixelSize, type PageImage } from '../../../../src/jobs/document/pdf.js';
 import { openPdf, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
-import { runTool } from '../../../../src/jobs/document/tool.js';
+import { halve, turn } from '../../../../src/jobs/document/picture.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const DPI = 200;
@@ -52,7 +51,15 @@ afterEach(async () => {
 });
 
 async function open(engine: 'auto' | 'native' | 'npm', language = 'eng'): Promise<Ocr> {
-  ocr = await openOcr({ engine, language, path: SAMPLE, lanes: 2, directory, signal: controller.signal });
+  ocr = await openOcr({
+    engine,
+    language,
+    path: SAMPLE,
+    lanes: 2,
+    memoryBytes: 2 ** 30,
+    directory,
+    signal: controller.signal,
+  });
   return ocr;
 }
 
@@ -87,14 +94,6 @@ describe('the npm engine', () => {
     expect(page.confidence).toBeGreaterThan(85);
     expect(await readdir('.')).toEqual(before);
     expect(await readdir(directory)).toEqual([]);
-  });
-
-  it('reads a page that lies on its side', async () => {
-    const engine = await open('npm');
-    const upright = await reader.render(5, DPI, MAX_PIXELS);
-    const turned: PageImage = { ...upright, pgm: turn(upright, 3), width: upright.height, height: upright.width };
-    const page = await engine.recognize(turned);
-    expect(errorRate(page.text, truthOf(5))).toBeLessThan(MAX_ERROR_RATE);
   });
 
   it('gives the picture up when it is stopped', async () => {
@@ -149,6 +148,69 @@ describe.skipIf(!hasTesseract)(`the native engine${hasTesseract ? '' : ' (tesser
   });
 });
 
+describe('a page that the engine is not sure of', () => {
+  /** Sees only a picture of the wanted size, and is surer of what it is asked for first the less it sees. */
+  function fake(sure: (image: PageImage) => number): { ocr: Ocr; seen: string[] } {
+    const seen: string[] = [];
+    return {
+      seen,
+      ocr: {
+        engine: 'npm',
+        versions: {},
+        recognize: (image) => {
+          seen.push(`${image.width}x${image.height}`);
+          return Promise.resolve({ text: [...image.pgm.subarray(-6)].join(','), confidence: sure(image) });
+        },
+        close: () => Promise.resolve(),
+      },
+    };
+  }
+  const pgm = (pixels: readonly number[], width: number): PageImage => ({
+    pgm: Buffer.concat([Buffer.from(`P5\n${width} ${pixels.length / width}\n255\n`), Buffer.from(pixels)]),
+    width,
+    height: pixels.length / width,
+    dpi: DPI,
+  });
+  const page = pgm([1, 2, 3, 4, 5, 6], 3);
+
+  it('is turned until it is, and the surest way up counts', async () => {
+    const { ocr: engine, seen } = fake((image) => (image.pgm.at(-6) === 3 ? 80 : 30));
+    expect(await recognizePage(engine, page, false)).toEqual({ text: '3,6,2,5,1,4', confidence: 80 });
+    expect(seen).toEqual(['3x2', '2x3', '2x3']);
+    const lost = fake((image) => (image.pgm.at(-6) === 6 ? 40 : 30));
+    expect(await recognizePage(lost.ocr, page, false)).toEqual({ text: '6,5,4,3,2,1', confidence: 40 });
+    expect(lost.seen).toHaveLength(4);
+  });
+
+  it('is looked at once when the engine is sure', async () => {
+    const { ocr: engine, seen } = fake(() => 89);
+    await recognizePage(engine, page, false);
+    expect(seen).toEqual(['3x2']);
+  });
+
+  it('is made smaller when it is a large one', async () => {
+    const { ocr: engine, seen } = fake((image) => (image.width === 2 ? 95 : 80));
+    const large = pgm([10, 20, 30, 40, 20, 30, 40, 50, 1, 1, 1, 1, 1, 1, 1, 1, 9, 9, 9, 9, 9, 9, 9, 9], 4);
+    expect(await recognizePage(engine, large, true)).toEqual({ text: '20,40,1,1,9,9', confidence: 95 });
+    expect(seen).toEqual(['4x6', '2x3']);
+  });
+
+  it('keeps its pixels, whichever way it is turned', () => {
+    const pixels = (image: PageImage): number[] => [...image.pgm.subarray(-image.width * image.height)];
+    expect(pixels(turn(page, 1))).toEqual([4, 1, 5, 2, 6, 3]);
+    expect(pixels(turn(page, 2))).toEqual([6, 5, 4, 3, 2, 1]);
+    expect(pixels(turn(turn(page, 1), 3))).toEqual(pixels(page));
+    expect(Buffer.from(turn(page, 1).pgm).toString('latin1')).toMatch(/^P5\n2 3\n255\n/);
+    expect(halve(pgm([7], 1))).toMatchObject({ width: 1, height: 1 });
+  });
+
+  it.each(hasTesseract ? (['native', 'npm'] as const) : (['npm'] as const))('lies on its side: %s', async (name) => {
+    const engine = await open(name);
+    const seen = await recognizePage(engine, turn(await reader.render(5, DPI, MAX_PIXELS), 3), false);
+    expect(errorRate(seen.text, truthOf(5))).toBeLessThan(MAX_ERROR_RATE);
+  });
+});
+
 describe('the choice of an engine', () => {
   it('falls back to the npm packages where tesseract is not on the PATH', async () => {
     vi.stubEnv('PATH', directory);
@@ -168,46 +230,6 @@ describe('the choice of an engine', () => {
       type: 'ToolMissing',
       details: [{ next: expect.stringContaining('@tesseract.js-data/tlh') as string }],
     });
-  });
-});
-
-describe('a native program', () => {
-  const base = { command: process.execPath, timeoutMs: 30_000, maxOutputBytes: 1000 };
-
-  it('that takes too long is killed', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'setInterval(() => {}, 1000)'],
-      timeoutMs: 200,
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('took longer than 0.2 s');
-    expect(await children()).toEqual([]);
-  });
-
-  it('that writes too much is killed', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'setInterval(() => process.stdout.write("x".repeat(999)), 1)'],
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('wrote more than 1000 bytes');
-    expect(await children()).toEqual([]);
-  });
-
-  it('that fails is quoted', async () => {
-    const run = runTool({
-      ...base,
-      args: ['-e', 'console.error("no such page"); process.exit(3)'],
-      signal: controller.signal,
-    });
-    await expect(run).rejects.toThrow('ended with exit code 3: no such page');
-  });
-
-  it('that is not there is an error', async () => {
-    await expect(
-      runTool({ ...base, command: 'atlas-no-such-program', args: [], signal: controller.signal }),
-    ).rejects.toThrow('ENOENT');
   });
 });
 

@@ -52,6 +52,7 @@ async function read(
   let most = 0;
   const reader: PdfReader = {
     pages: script.layers.length,
+    needsPassword: false,
     facts: (page) => {
       asked.push(page);
       const layer = script.layers[page - 1] ?? '';
@@ -62,6 +63,7 @@ async function read(
       drawn.push(page);
       return Promise.resolve({ pgm: new Uint8Array(1), width: page, height: 1, dpi: 200 });
     },
+    outline: () => Promise.resolve({ entries: [] }),
     close: () => Promise.resolve(),
   };
   const ocr: Ocr = {
