@@ -315,6 +315,7 @@ async function read({ client }, fleet, worker, url) {
     totalMs: timeOf(events.at(-1)) - timeOf(events[0]),
     cpuMs: cpuBeforeMs === null || cpuAfterMs === null ? null : cpuAfterMs - cpuBeforeMs,
     peakMb: memory.peakMb,
+    sharedOnceMb: memory.sharedOnceMb,
     executorPeakMb: peakRssMb(executor),
     supervisorPeakMb: peakRssMb(worker.pids.supervisor),
     texts: readFileSync(join(folder, 'pages.jsonl'), 'utf8')
@@ -438,10 +439,16 @@ function errorLines(group, { truth }, reads, name, isTarget = true) {
 
 /** The most that processes have together, looked at again and again. */
 function watchMemory(pids) {
-  const watch = { peakMb: 0, stop: () => clearInterval(timer) };
+  const watch = { peakMb: 0, sharedOnceMb: null, stop: () => clearInterval(timer) };
   const look = () => {
-    const sum = pids.reduce((total, pid) => total + memoryOf(pid).rssMb, 0);
-    watch.peakMb = Math.max(watch.peakMb, sum);
+    const all = pids.map(memoryOf);
+    watch.peakMb = Math.max(
+      watch.peakMb,
+      all.reduce((total, { rssMb }) => total + rssMb, 0),
+    );
+    if (all.some(({ pssMb }) => pssMb === null)) return;
+    const sharedOnce = all.reduce((total, { pssMb }) => total + pssMb, 0);
+    watch.sharedOnceMb = Math.max(watch.sharedOnceMb ?? 0, sharedOnce);
   };
   const timer = setInterval(look, MEMORY_POLL_MS);
   look();
@@ -461,6 +468,12 @@ function memoryLines(group, reads) {
         of: 'max',
         text: `each ≤ ${MEMORY_TARGET_MB} MB`,
       },
+    ),
+    line(
+      group,
+      'the same, what they share counted once',
+      'MB',
+      reads.map((each) => each.sharedOnceMb),
     ),
     line(group, 'executor, peak of all runs', 'MB', [last.executorPeakMb]),
     line(group, 'supervisor, peak of all runs', 'MB', [last.supervisorPeakMb]),
