@@ -15,8 +15,6 @@ import type { ArtifactFile, DeliverRequest, DocumentSource } from '../../contrac
 import { VERSION } from '../../contract/version.js';
 import { asFailure, failure, isFailure, messageOf } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
-import type { Outline } from './outline.js';
-import type { PdfReader } from './pdf-reader.js';
 import type { DownloadNotes, ExtractNotes } from './report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
@@ -131,7 +129,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
     const { scratchDirectory: scratch, signal } = session;
     const path = join(scratch, DOCUMENT);
     const begunAt = performance.now();
-    const [{ openPdf }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
+    const [{ openPdf, readOutline }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
       import('./pdf-reader.js'),
       import('./ocr.js'),
       import('./checkpoint.js'),
@@ -313,16 +311,6 @@ export async function sendKeptArtifacts(request: DeliverRequest): Promise<SentAr
     });
     return { files: artifacts.files.length };
   });
-}
-
-/** The bookmarks. That they can not be read costs the outline and not the document. */
-async function readOutline(reader: PdfReader, signal: AbortSignal): Promise<Outline> {
-  try {
-    return await reader.outline();
-  } catch (error) {
-    signal.throwIfAborted();
-    return { entries: [], error: messageOf(error) };
-  }
 }
 
 async function inSession<T>(run: (session: CurrentSession, settings: DocumentSettings) => Promise<T>): Promise<T> {
