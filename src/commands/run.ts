@@ -4,10 +4,9 @@ import { capabilitySet } from '../contract/names.js';
 import { SESSION_LIMITS } from '../contract/session.js';
 import type { CommandSpec } from './spec.js';
 import { CONNECTION_OPTIONS } from './support/connection.js';
-import { durationBetween, integerBetween, parseList, parseServeAddress, parseSha256 } from './support/parse.js';
+import { durationBetween, parseList, parseServeAddress, parseSha256, parseSummaryLength } from './support/parse.js';
 
 const MAX_TIMEOUT_MS = 30 * 24 * 3_600_000;
-const MAX_SENTENCES = 50;
 
 export const run: CommandSpec = {
   path: ['run'],
@@ -50,10 +49,10 @@ export const run: CommandSpec = {
     },
     { flags: '--language <code>', description: 'the language for OCR, as tesseract names it', defaultText: 'eng' },
     {
-      flags: '--sentences <n>',
-      description: 'how many sentences the summary has',
-      defaultText: '6',
-      parse: integerBetween(1, MAX_SENTENCES),
+      flags: '--length <length>',
+      description: 'the length of the summary: short, medium or long (3, 6 or 12 sentences), or how many sentences',
+      defaultText: 'medium',
+      parse: parseSummaryLength,
     },
     {
       flags: '--serve-address <host[:port]>',

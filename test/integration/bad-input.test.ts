@@ -185,9 +185,9 @@ describe('a wrong command line of atlas', () => {
     ],
     'a bad flag': [[...RUN, 'a.pdf', '--ouput', 'x'], 2, /Unknown option .*--ouput.*--output/, /--help/],
     'a bad value': [
-      [...RUN, 'a.pdf', '--sentences', 'many'],
+      [...RUN, 'a.pdf', '--length', 'many'],
       2,
-      /--sentences: "many" is not a whole number from 1 to 50/,
+      /--length: "many" is neither short, medium, long nor a number of sentences from 1 to 100/,
       /--help/,
     ],
     'an output folder that can not be made': [

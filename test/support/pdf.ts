@@ -50,8 +50,17 @@ function drawText(lines: readonly string[]): string {
 /** Each page is its lines of text, or a picture when it is an object. */
 export type TestPage = readonly string[] | { readonly image: 'blank' | 'stripes' };
 
-function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfObject[] = [], cipher?: Cipher): Buffer {
-  const objects: PdfObject[] = ['<< /Type /Catalog /Pages 2 0 R >>', '', FONT, ...extra];
+function pagesOf(
+  pages: readonly TestPage[],
+  more: {
+    readonly trailer?: string;
+    readonly extra?: readonly PdfObject[];
+    readonly catalog?: string;
+    readonly cipher?: Cipher;
+  } = {},
+): Buffer {
+  const { trailer, extra = [], catalog = '', cipher } = more;
+  const objects: PdfObject[] = [`<< /Type /Catalog /Pages 2 0 R ${catalog} >>`, '', FONT, ...extra];
   const kids: string[] = [];
   for (const page of pages) {
     const first = objects.length + 1;
@@ -78,6 +87,59 @@ function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfOb
 /** A PDF with these pages. No page at all is allowed, and is a valid file. */
 export function makePdf(pages: readonly TestPage[]): Buffer {
   return pagesOf(pages);
+}
+
+export interface TestBookmark {
+  readonly title: string;
+  /** 1 for the outermost; it is a child of the last one before it that has a smaller one. */
+  readonly level: number;
+  /** From 1; none for one that leads to an address. */
+  readonly page?: number;
+  /** Whether it leads there by an action, as some programs write it. */
+  readonly byAction?: boolean;
+  /** The place in the list of the one that it says comes after it, whatever really does. */
+  readonly next?: number;
+  /** The same for its first child. */
+  readonly first?: number;
+}
+
+/** A PDF with bookmarks. */
+export function makePdfWithBookmarks(
+  pages: readonly (readonly string[])[],
+  bookmarks: readonly TestBookmark[],
+): Buffer {
+  // The objects 1 to 3 are the catalog, the pages and the font; 4 is the outline, its entries follow.
+  const entry = (index: number): string => `${5 + index} 0 R`;
+  const link = (key: string, index: number | undefined): string =>
+    index === undefined || index < 0 ? '' : `/${key} ${entry(index)} `;
+  const parents: number[] = [];
+  const firsts = new Map<number, number>();
+  const nexts = new Map<number, number>();
+  const lastAt: number[] = [];
+  bookmarks.forEach(({ level }, index) => {
+    const parent = lastAt[level - 1] ?? -1;
+    parents.push(parent);
+    if (!firsts.has(parent)) firsts.set(parent, index);
+    const before = lastAt[level];
+    if (before !== undefined) nexts.set(before, index);
+    lastAt.length = level;
+    lastAt[level] = index;
+  });
+  const entries = bookmarks.map(({ title, page, byAction, ...links }, index) => {
+    const parent = parents[index] ?? -1;
+    const text = Buffer.from(`\uFEFF${title}`, 'utf16le').swap16().toString('hex');
+    // Each page with text is two objects.
+    const target = page === undefined ? '' : `[${5 + bookmarks.length + 2 * (page - 1)} 0 R /Fit]`;
+    let leads = `/Dest ${target}`;
+    if (page === undefined) leads = '/A << /S /URI /URI (https://example.org/) >>';
+    else if (byAction === true) leads = `/A << /S /GoTo /D ${target} >>`;
+    return (
+      `<< /Title <${text}> /Parent ${parent < 0 ? '4 0 R' : entry(parent)} ` +
+      `${link('Next', links.next ?? nexts.get(index))}${link('First', links.first ?? firsts.get(index))}${leads} >>`
+    );
+  });
+  const outline = `<< /Type /Outlines ${link('First', entries.length === 0 ? -1 : 0)}>>`;
+  return pagesOf(pages, { extra: [outline, ...entries], catalog: '/Outlines 4 0 R' });
 }
 
 /**
@@ -210,7 +272,8 @@ export function makeEncryptedPdf(
   pages: readonly TestPage[] = [['Nobody reads this.']],
 ): Buffer {
   const { dictionary, cipher } = encryption.method === 'aes-256' ? aes256(encryption) : rc4With128Bits(encryption);
-  return pagesOf(pages, `/Encrypt 4 0 R /ID [${hex(FILE_ID)} ${hex(FILE_ID)}]`, [dictionary], cipher);
+  const trailer = `/Encrypt 4 0 R /ID [${hex(FILE_ID)} ${hex(FILE_ID)}]`;
+  return pagesOf(pages, { trailer, extra: [dictionary], cipher });
 }
 
 const FILE_ID = Buffer.alloc(16, 7);
@@ -299,7 +362,10 @@ function aes256({ user, owner = user }: Encryption): Encrypted {
 
 /** A PDF that says it is encrypted by a handler that nobody has. */
 export function makeUnknownEncryptionPdf(): Buffer {
-  return pagesOf([['Nobody reads this.']], '/Encrypt 4 0 R', ['<< /Filter /Acme.Vault /V 9 /R 9 >>']);
+  return pagesOf([['Nobody reads this.']], {
+    trailer: '/Encrypt 4 0 R',
+    extra: ['<< /Filter /Acme.Vault /V 9 /R 9 >>'],
+  });
 }
 
 /** The first part of a PDF, as a transfer that was cut leaves it. */

@@ -162,12 +162,12 @@ async function openDevConnection(
 }
 
 function requestOf(parsed: ParsedCommand, source: PreparedSource, server: TransferServer): DocumentRequest {
-  const { language, sentences, capabilities, leaseTtl } = parsed.options;
+  const { language, length, capabilities, leaseTtl } = parsed.options;
   return {
     source: sourceFor(source, server),
     deliverTo: { url: server.deliverUrl, token: server.token },
     ...(typeof language === 'string' ? { language } : {}),
-    ...(typeof sentences === 'number' ? { summarySentences: sentences } : {}),
+    ...(typeof length === 'number' ? { summarySentences: length } : {}),
     ...(Array.isArray(capabilities) ? { capabilities: capabilities as string[] } : {}),
     ...(typeof leaseTtl === 'number' ? { leaseTtlMs: leaseTtl } : {}),
   };
