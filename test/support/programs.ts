@@ -11,14 +11,22 @@ export interface FakePrograms {
   letGo(): Promise<void>;
 }
 
-/** @param options.holds Whether recognising a page waits until {@link FakePrograms.letGo}. */
-export async function makeFakePrograms(directory: string, options: { holds?: boolean } = {}): Promise<FakePrograms> {
+export interface FakeProgramsOptions {
+  /** Whether recognising a page waits until {@link FakePrograms.letGo}. */
+  readonly holds?: boolean;
+  /** The words on every page. */
+  readonly words?: readonly string[];
+}
+
+export async function makeFakePrograms(directory: string, options: FakeProgramsOptions = {}): Promise<FakePrograms> {
   const bin = join(directory, 'bin');
   const log = join(directory, 'calls');
   const gate = join(directory, 'gate');
   await mkdir(bin);
   await writeFile(log, '');
-  const row = (word: string): string => ['5', '1', '1', '1', '1', '1', '0', '0', '1', '1', '96', word].join('\\t');
+  const rows = (options.words ?? ['Night', 'watch'])
+    .map((word) => `${['5', '1', '1', '1', '1', '1', '0', '0', '1', '1', '96', word].join('\\t')}\\n`)
+    .join('');
   const wait = options.holds === true ? `while [ ! -e '${gate}' ]; do sleep 0.05; done; ` : '';
   for (const name of ['tesseract', 'pdftoppm']) {
     const script = [
@@ -28,7 +36,7 @@ export async function makeFakePrograms(directory: string, options: { holds?: boo
       '  --version) echo "tesseract 5.0.0";;',
       '  --list-langs) echo eng;;',
       '  -v) echo "pdftoppm version 22.0.0";;',
-      `  *) cat > /dev/null; ${wait}printf '${row('Night')}\\n${row('watch')}\\n';;`,
+      `  *) cat > /dev/null; ${wait}printf '${rows}';;`,
       'esac',
       '',
     ];
