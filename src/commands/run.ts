@@ -15,6 +15,7 @@ export const run: CommandSpec = {
   description: [
     'process-document reads a PDF (the text layer of its pages, or OCR where a page has none) and writes a summary. All steps run on one worker; if that worker is lost, they are done again on another.',
     'A plain path is served to the worker over HTTP by this command, with a token made for this run. The default address works for a worker on this host; for one on another host give an address of this host that the worker can reach with --serve-address, and allow it in the configuration of the worker. A file:// URL is read by the worker from its own disk, under the directories that its configuration lists; size and hash are taken here, so the file must be readable at the same path here too, as on a shared file system. An http(s) URL is fetched by the worker.',
+    'A document that is protected by a password needs --password-file. The password is given to the worker as a file is, over HTTP with the token of this run, and is in no history, log or command line; the worker keeps it on its disk, for itself alone, as long as the run needs it. --deliver-to puts the artifacts into a new folder NAME-ID in a directory of the worker, which must be there and lie under one that its configuration lists; they are brought here as well if --output is given.',
     'Ctrl-C before the worker has the whole document cancels the run. After that it only detaches: the run goes on, its artifacts stay on the worker for a day, and `atlas run --attach ID` shows the progress and fetches them. A second Ctrl-C ends the command at once.',
   ],
   arguments: [
@@ -37,6 +38,15 @@ export const run: CommandSpec = {
       flags: '--output <dir>',
       description: 'the folder for the artifacts',
       defaultText: './atlas-artifacts/NAME-ID',
+      completes: 'file',
+    },
+    {
+      flags: '--deliver-to <dir>',
+      description: 'a directory of the worker for the artifacts, instead of the folder here',
+    },
+    {
+      flags: '--password-file <file>',
+      description: 'the password of the document: the first line of this file, or - for stdin',
       completes: 'file',
     },
     { flags: '--dev', description: 'run on a local server and worker that are started for this run and end with it' },
@@ -95,6 +105,10 @@ export const run: CommandSpec = {
     {
       command: 'atlas run process-document https://example.org/report.pdf --capabilities ocr -o json',
       explanation: 'have a worker with "ocr" fetch it, and print one JSON document',
+    },
+    {
+      command: 'pass show report | atlas run process-document --password-file - report.pdf',
+      explanation: 'open a protected document with a password that is in no file',
     },
     { command: 'atlas run --attach document-report-3f9k2a', explanation: 'follow a run again and fetch its artifacts' },
   ],

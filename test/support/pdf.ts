@@ -368,6 +368,15 @@ export function makeUnknownEncryptionPdf(): Buffer {
   });
 }
 
+/** A PDF of which only the first page can be loaded. */
+export function makeDamagedPdf(pages: readonly TestPage[]): Buffer {
+  let index = 0;
+  const damaged = makePdf(pages)
+    .toString('latin1')
+    .replace(/<< \/Type \/Page \/Parent/g, (start) => (index++ === 0 ? start : '('.repeat(start.length)));
+  return Buffer.from(damaged, 'latin1');
+}
+
 /** The first part of a PDF, as a transfer that was cut leaves it. */
 export function truncated(pdf: Buffer, share = 0.6): Buffer {
   return pdf.subarray(0, Math.floor(pdf.length * share));
