@@ -1,6 +1,7 @@
 export interface SamplePage {
   readonly scanned: boolean;
   readonly paragraphs: readonly string[];
+  readonly foot?: string;
 }
 export const SAMPLE_PAGES: readonly SamplePage[];
 export function makeSample(): Promise<Buffer>;

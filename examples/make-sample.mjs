@@ -105,8 +105,8 @@ function wrap(text, size) {
   return [...lines, line];
 }
 
-/** The drawing of a page: a running head, a heading, paragraphs, a page number. */
-function drawPage(paragraphs, number) {
+/** The drawing of a page: a running head, a heading, paragraphs, and at its foot the page number. */
+function drawPage(paragraphs, number, foot) {
   const [heading, ...body] = paragraphs;
   const size = 11.5;
   const leading = 15;
@@ -124,7 +124,7 @@ function drawPage(paragraphs, number) {
     y -= 7;
   }
   if (y < 60) throw new Error(`Page ${number} has too much text.`);
-  return drawing + show('F1', 9, PAGE.width / 2 - 3, 42, String(number));
+  return drawing + show('F1', 9, PAGE.width / 2 - 3, 42, foot);
 }
 
 /** Puts objects together as a PDF file. An object is a string, or a dictionary with a stream. */
@@ -294,19 +294,23 @@ export async function makeSample() {
   return await makeDocument(SAMPLE_PAGES);
 }
 
-/** A document of such pages, as many as one likes. No two scanned pages are the same, even where their text is. */
+/**
+ * A document of such pages, as many as one likes. No two scanned pages are the same, even where their text is.
+ *
+ * @param pages What is at the foot of a page is its number, or `foot`.
+ */
 export async function makeDocument(pages) {
   const drawn = [];
-  for (const [index, { scanned, paragraphs }] of pages.entries()) {
-    const drawing = drawPage(paragraphs, index + 1);
+  for (const [index, { scanned, paragraphs, foot }] of pages.entries()) {
+    const drawing = drawPage(paragraphs, index + 1, foot ?? String(index + 1));
     drawn.push(scanned ? { image: scan(await render(documentOf([{ drawing }])), index + 1) } : { drawing });
   }
   return documentOf(drawn);
 }
 
-/** What a page of such a document says, with its running head and its number from 1. */
-export function textOf({ paragraphs }, number) {
-  return [TITLE, ...paragraphs, String(number)].join('\n');
+/** What a page of such a document says. Its number counts from 1. */
+export function textOf({ paragraphs, foot }, number) {
+  return [TITLE, ...paragraphs, foot ?? String(number)].join('\n');
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

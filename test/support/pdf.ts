@@ -142,6 +142,26 @@ export function makePdfWithBookmarks(
   return pagesOf(pages, { extra: [outline, ...entries], catalog: '/Outlines 4 0 R' });
 }
 
+/** Pages of lines that only OCR can read: they are stamped on, and what annotations show is in no text layer. */
+export function makeStampedPdf(pages: readonly (readonly string[])[]): Buffer {
+  const objects: PdfObject[] = ['<< /Type /Catalog /Pages 2 0 R >>', '', FONT];
+  const kids: string[] = [];
+  for (const lines of pages) {
+    const first = objects.length + 1;
+    kids.push(`${first} 0 R`);
+    objects.push(
+      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Annots [${first + 1} 0 R] >>`,
+      `<< /Type /Annot /Subtype /Stamp /Rect [0 0 595 842] /F 4 /AP << /N ${first + 2} 0 R >> >>`,
+      {
+        dictionary: '/Type /XObject /Subtype /Form /BBox [0 0 595 842] /Resources << /Font << /F1 3 0 R >> >>',
+        stream: Buffer.from(drawText(lines), 'latin1'),
+      },
+    );
+  }
+  objects[1] = `<< /Type /Pages /Kids [${kids.join(' ')}] /Count ${pages.length} >>`;
+  return assemble(objects);
+}
+
 /**
  * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
  */

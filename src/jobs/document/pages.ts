@@ -147,19 +147,25 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
     }
   };
   const wanted = pixelSize(facts, options.dpi, MAX_PIXELS);
+  const drawn: PageImage[] = [];
+  const draw = async (): Promise<PageImage> => {
+    const image = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
+    drawn.push(image);
+    return image;
+  };
   try {
     let renderer = 'engine';
     let image: PageImage | null = (await timed(async () => await ocr.render?.(page, wanted))) ?? null;
     if (image === null) {
       renderer = 'pdfium';
-      image = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
+      image = await draw();
     }
     const isLarge = wanted.dpi < options.dpi;
     let seen = await lanes.run(() => timed(() => recognizePage(ocr, image, isLarge)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
-      const again = await timed(() => reader.render(page, options.dpi, MAX_PIXELS));
+      const again = await draw();
       seen = await lanes.run(() => timed(() => recognizePage(ocr, again, isLarge)));
     }
     const ms = Math.round(spentMs);
@@ -170,7 +176,19 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
     // A failure of the catalogue is not about this page.
     if (isFailure(error)) throw error;
     return failedPage(page, why, error, Math.round(spentMs));
+  } finally {
+    for (const { pgm } of drawn) giveBack(pgm);
   }
+}
+
+/**
+ * Frees the memory of a picture now: the garbage collector lets 64 MB of them come together first. What is transferred
+ * to a port that nobody reads is gone.
+ */
+function giveBack(picture: Uint8Array): void {
+  const { port1 } = new MessageChannel();
+  port1.postMessage(null, [picture.buffer as ArrayBuffer]);
+  port1.close();
 }
 
 function rendererName(ocr: Ocr, renderer: string): string {

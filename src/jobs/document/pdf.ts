@@ -101,10 +101,8 @@ export class Pdf {
   /** @throws {@link PdfOpenError} */
   static async open(path: string, password?: string): Promise<Pdf> {
     const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
-    const bytes = readFileSync(wasm);
-    const module = await init({
-      wasmBinary: bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength),
-    });
+    // Its own buffer, as the file is larger than Node's pool of buffers. A copy would be garbage for as long as the thread lives.
+    const module = await init({ wasmBinary: readFileSync(wasm).buffer });
     module.PDFiumExt_Init();
     const { pdfium } = module;
     const fd = openSync(path, 'r');

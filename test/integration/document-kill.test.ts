@@ -1,0 +1,265 @@
+/**
+ * A document whose executor is killed with -9 while its pages are read, against the same document in peace: no page that
+ * was done is read again, nothing is fetched again, and the text is the same to the byte.
+ *
+ * What is read is not taken from what the job says: the checkpoint is looked at where it lies, and each picture is
+ * counted where it is given to OCR, at the programs of the native engine and at the threads of tesseract.js. With
+ * DOCUMENT_TEST_FILE the document is that file, however long it takes; DOCUMENT_TEST_SEED chooses the page.
+ */
+import { execFileSync } from 'node:child_process';
+import { createReadStream } from 'node:fs';
+import { chmod, link, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, describe, expect, it } from 'vitest';
+import { PROCESS_DOCUMENT_WORKFLOW, type DocumentResult } from '../../src/contract/document.js';
+import { ocrLanes } from '../../src/jobs/document/pages.js';
+import { random } from '../chaos/random.js';
+import { startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { uniqueFleet, uniqueId } from '../support/fleet.js';
+import { activitiesOf, type RunActivity } from '../support/history.js';
+import { makeStampedPdf } from '../support/pdf.js';
+import { isAlive, until } from '../support/processes.js';
+import { useClient } from '../support/server.js';
+
+const GIVEN_FILE = process.env['DOCUMENT_TEST_FILE'];
+const SEED = Number(process.env['DOCUMENT_TEST_SEED'] ?? Math.floor(Math.random() * 1_000_000));
+/** One run of a scan of 80 pages takes three minutes by tesseract.js, on two cores that have nothing else to do. */
+const RUN_LIMIT_MS = GIVEN_FILE === undefined ? 90_000 : 3_600_000;
+const PAGES = 8;
+const RECOGNITION_LOG = fileURLToPath(new URL('../fixtures/recognition-log.cjs', import.meta.url));
+
+function programPath(name: string): string | undefined {
+  try {
+    return execFileSync('/bin/sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).trim();
+  } catch {
+    return undefined;
+  }
+}
+
+const servers: Server[] = [];
+
+afterEach(() => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+async function serve(path: string): Promise<{ url: string; sent: () => number; size: number }> {
+  let sent = 0;
+  const { size } = await stat(path);
+  const server = createServer((_, response) => {
+    response.writeHead(200, { 'content-type': 'application/pdf', 'content-length': size });
+    const file = createReadStream(path);
+    file.on('data', (chunk) => {
+      sent += chunk.length;
+    });
+    file.pipe(response);
+  });
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/scan.pdf`, sent: () => sent, size };
+}
+
+async function documentPath(): Promise<string> {
+  if (GIVEN_FILE !== undefined) return GIVEN_FILE;
+  const path = join(await temporaryDirectory(), 'scan.pdf');
+  const lines = (page: number): string[] => [
+    `This is page ${page} of a document that only OCR can read.`,
+    'No line of it is in a text layer, and each page is another picture.',
+    `Whoever reads page ${page} twice has lost what was done before.`,
+  ];
+  await writeFile(path, makeStampedPdf(Array.from({ length: PAGES }, (_, index) => lines(index + 1))));
+  return path;
+}
+
+interface Recognition {
+  readonly pid: number;
+  readonly picture: string;
+}
+
+interface Watch {
+  readonly env: NodeJS.ProcessEnv;
+  /** Whatever was given to OCR until now. */
+  recognitions(): Promise<Recognition[]>;
+}
+
+/** An environment in which each picture is written down when it is given to OCR. */
+async function watchOcr(engine: 'native' | 'npm'): Promise<Watch> {
+  const directory = await temporaryDirectory();
+  const log = join(directory, 'log');
+  await writeFile(log, '');
+  const env: NodeJS.ProcessEnv = { RECOGNITION_LOG: log };
+  if (engine === 'npm') {
+    env['NODE_OPTIONS'] = `--require ${RECOGNITION_LOG}`;
+  } else {
+    // A picture is kept in a file while it is read, so that tesseract is this process in the end and no child of it.
+    const program = join(directory, 'tesseract');
+    await writeFile(
+      program,
+      [
+        '#!/bin/sh',
+        `[ "$1" = stdin ] || exec ${programPath('tesseract') ?? ''} "$@"`,
+        `file=${directory}/picture.$$`,
+        'cat > "$file"',
+        'exec 3< "$file"',
+        'hash=$(md5sum < "$file")',
+        'rm "$file"',
+        'echo "$PPID ${hash%% *}" >> "$RECOGNITION_LOG"',
+        `exec ${programPath('tesseract') ?? ''} "$@" <&3`,
+        '',
+      ].join('\n'),
+    );
+    await chmod(program, 0o755);
+    env['PATH'] = `${directory}:${process.env['PATH'] ?? ''}`;
+  }
+  return {
+    env,
+    async recognitions() {
+      const lines = (await readFile(log, 'utf8')).trim().split('\n');
+      return lines
+        .filter((line) => line !== '')
+        .map((line) => line.split(' '))
+        .map(([pid, picture]) => ({ pid: Number(pid), picture: picture ?? '' }));
+    },
+  };
+}
+
+/** The pages that are in a checkpoint, whatever is torn at its end left out. */
+function pagesIn(checkpoint: string): number[] {
+  const lines = checkpoint.split('\n').slice(1, -1);
+  return lines.map((line) => (JSON.parse(line) as { page: number }).page);
+}
+
+interface Kill {
+  /** The checkpoint as the dead executor left it, to the end of its last whole line. */
+  readonly checkpoint: string;
+  readonly restartedAs: number;
+  /** A second name of the checkpoint: the first goes with the session. */
+  readonly witness: string;
+}
+
+interface Run {
+  readonly result: DocumentResult;
+  readonly activities: RunActivity[];
+  readonly files: ReadonlyMap<string, string>;
+  readonly kill?: Kill & { readonly checkpointAtEnd: string };
+  readonly recognitions: readonly Recognition[];
+}
+
+/** Kills the executor, and it alone, once so many pages are done. */
+async function killOnce(worker: Atlasd, pages: number): Promise<Kill> {
+  const executor = (await worker.event('executor-start'))['pid'] as number;
+  const after = worker.events.length;
+  const scratch = join(worker.stateDirectory, 'scratch');
+  const witness = join(await temporaryDirectory(), 'pages.checkpoint');
+  await until(
+    'there is a checkpoint',
+    async () => {
+      const entries = await readdir(scratch, { recursive: true });
+      const found = entries.find((entry) => entry.endsWith('pages.checkpoint'));
+      if (found !== undefined) await link(join(scratch, found), witness);
+      return found !== undefined;
+    },
+    RUN_LIMIT_MS,
+  );
+  const enough = async (): Promise<boolean> => pagesIn(await readFile(witness, 'utf8')).length >= pages;
+  await until(`${pages} pages are done`, enough, RUN_LIMIT_MS);
+  process.kill(executor, 'SIGKILL');
+  await until('the executor is dead', () => !isAlive(executor));
+  const left = await readFile(witness, 'utf8');
+  const restarted = await worker.event('executor-start', ({ pid }) => pid !== executor, { after });
+  return {
+    checkpoint: left.slice(0, left.lastIndexOf('\n') + 1),
+    restartedAs: restarted['pid'] as number,
+    witness,
+  };
+}
+
+describe(`an executor that is killed with -9 while it reads (seed ${SEED})`, { timeout: 2 * RUN_LIMIT_MS }, () => {
+  const client = useClient();
+
+  /** One run on a worker of its own, killed once so many pages are done. */
+  async function run(engine: 'native' | 'npm', path: string, killAfter?: number): Promise<Run> {
+    const watch = await watchOcr(engine);
+    const { url, sent, size } = await serve(path);
+    const fleet = uniqueFleet();
+    const args = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', engine];
+    const worker = await startAtlasd({ fleet, args, env: watch.env });
+    const handle = await client().workflow.start(PROCESS_DOCUMENT_WORKFLOW, {
+      taskQueue: fleet,
+      workflowId: uniqueId('document'),
+      args: [{ source: { kind: 'url', url } }],
+      workflowExecutionTimeout: RUN_LIMIT_MS,
+    });
+
+    const kill = killAfter === undefined ? undefined : await killOnce(worker, killAfter);
+    const result = (await handle.result()) as DocumentResult;
+    expect(sent()).toBe(size);
+    const files = new Map<string, string>();
+    for (const { name } of result.artifacts.files) {
+      files.set(name, await readFile(join(worker.stateDirectory, 'kept', result.artifacts.id, name), 'utf8'));
+    }
+    const activities = await activitiesOf(handle);
+    const recognitions = await watch.recognitions();
+    expect(await worker.stop()).toBe(0);
+    if (kill === undefined) return { result, activities, files, recognitions };
+    const checkpointAtEnd = await readFile(kill.witness, 'utf8');
+    return { result, activities, files, recognitions, kill: { ...kill, checkpointAtEnd } };
+  }
+
+  it.for(['native', 'npm'] as const)(
+    'reads no page again that was done, and loses none: %s',
+    async (engine, { skip }) => {
+      if (engine === 'native' && programPath('tesseract') === undefined) skip('tesseract is not installed');
+      const path = await documentPath();
+      const whole = await run(engine, path);
+      const { total } = whole.result.pages;
+      expect(whole.result).toMatchObject({ engine, pages: { ocr: total, failed: 0 }, sessionAttempts: 1 });
+      const pictures = whole.recognitions.map(({ picture }) => picture);
+      expect(new Set(pictures).size).toBe(total);
+      expect(pictures).toHaveLength(total);
+
+      // Early enough that there is something left of a small document when the signal comes.
+      const last = GIVEN_FILE === undefined ? total / 2 : total - 2 * ocrLanes();
+      const page = random(SEED).whole(1, last);
+      const broken = await run(engine, path, page);
+      const { kill } = broken;
+      if (kill === undefined) throw new Error('It was not killed.');
+      const done = pagesIn(kill.checkpoint);
+      if (GIVEN_FILE !== undefined) console.log(`${engine}: killed with ${done.length} of ${total} pages done`);
+      expect(done.length).toBeGreaterThanOrEqual(page);
+      expect(done.length).toBeLessThan(total);
+
+      // What was done is as it was, and each page is there once.
+      const everyPage = Array.from({ length: total }, (_, index) => index + 1);
+      expect(kill.checkpointAtEnd.startsWith(kill.checkpoint)).toBe(true);
+      expect(pagesIn(kill.checkpointAtEnd).sort((a, b) => a - b)).toEqual(everyPage);
+      // After the restart as many pictures went to OCR as pages were missing, and what went there twice was in a lane when
+      // the executor died. Then a picture may have been cut, too, on its way to the program.
+      const isAfter = ({ pid }: Recognition): boolean => pid === kill.restartedAs;
+      const again = broken.recognitions.filter(isAfter).map(({ picture }) => picture);
+      const before = broken.recognitions.filter((each) => !isAfter(each)).map(({ picture }) => picture);
+      expect(again).toHaveLength(total - done.length);
+      expect(new Set([...before.filter((picture) => pictures.includes(picture)), ...again])).toEqual(new Set(pictures));
+      expect(again.filter((picture) => before.includes(picture)).length).toBeLessThanOrEqual(ocrLanes());
+
+      expect(broken.files.get('text.txt')).toBe(whole.files.get('text.txt'));
+      expect(broken.files.get('pages.jsonl')).toBe(whole.files.get('pages.jsonl'));
+      const { decisions } = JSON.parse(broken.files.get('report.json') ?? '') as { decisions: { page: number }[] };
+      expect(decisions.map((decision) => decision.page)).toEqual(everyPage);
+      expect(broken.result).toMatchObject({ pages: whole.result.pages, sessionAttempts: 1 });
+      const attempts = broken.activities.filter(({ type }) => !type.startsWith('atlas:'));
+      expect(attempts.map(({ type, attempt }) => `${type} ${attempt}`)).toEqual([
+        'downloadDocument 1',
+        'extractPages 2',
+        'summarizeDocument 1',
+        'deliverDocument 1',
+      ]);
+      expect(broken.activities.filter(({ type }) => type === 'atlas:acquireWorker')).toHaveLength(1);
+    },
+  );
+});
