@@ -69,12 +69,10 @@ describe('a protected document', { timeout: LONG_TEST_MS }, () => {
         ['run', 'process-document', ...argv, '--fleet', worker.fleet, '--id', `${worker.fleet}-${id}`, '--output', id],
         { cwd, ...(input === undefined ? {} : { input }) },
       );
-    const [right, piped, wrong, none] = await Promise.all([
-      run('right', ['rc4.pdf', '--password-file', join(secrets, 'right')]),
-      run('piped', ['aes.pdf', '--password-file', '-'], `${PASSWORD}\n`),
-      run('wrong', ['rc4.pdf', '--password-file', join(secrets, 'wrong')]),
-      run('none', ['rc4.pdf']),
-    ]);
+    const right = await run('right', ['rc4.pdf', '--password-file', join(secrets, 'right')]);
+    const piped = await run('piped', ['aes.pdf', '--password-file', '-'], `${PASSWORD}\n`);
+    const wrong = await run('wrong', ['rc4.pdf', '--password-file', join(secrets, 'wrong')]);
+    const none = await run('none', ['rc4.pdf']);
 
     for (const [name, outcome] of Object.entries({ right, piped })) {
       expect(outcome, outcome.stderr).toMatchObject({ exit: 0 });

@@ -78,8 +78,8 @@ describe('the password', () => {
 });
 
 describe('a password file', () => {
-  it.each([0o644, 0o640, 0o604])('with the mode %o is warned of', async (mode) => {
-    expect(await fromFile('sesame', mode)).toEqual({
+  it.each(['644', '640', '604'])('with the mode %s is warned of', async (mode) => {
+    expect(await fromFile('sesame', Number.parseInt(mode, 8))).toEqual({
       password: 'sesame',
       warning: 'Other users of this host can read secret; `chmod 600 secret` ends that.',
     });
