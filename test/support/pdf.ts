@@ -98,12 +98,22 @@ export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   ]);
 }
 
-/** Deflated twice, as `/Filter [/FlateDecode /FlateDecode]` has it; the inner part is 1000 times as small as this. */
-function deflatedTwice(bytes: number, fill = 0): Buffer {
-  // A part that repeats: deflating gigabytes would take longer than the test.
-  const part = deflateSync(Buffer.alloc(Math.min(bytes, 64 * 1024 * 1024), fill), { level: 9 });
-  return deflateSync(part, { level: 9 });
+/**
+ * Deflated bytes that inflate to so many repetitions of a text: blocks that end with a full flush know nothing of each
+ * other, so one is made and repeated. Deflating gigabytes would take longer than the tests.
+ */
+function deflatedRepetition(text: string, bytes: number): Buffer {
+  const blockBytes = Math.floor((4 * 1024 * 1024) / text.length) * text.length;
+  const block = deflateRawSync(Buffer.alloc(blockBytes, text, 'latin1'), {
+    level: 9,
+    finishFlush: constants.Z_FULL_FLUSH,
+  });
+  const blocks = Array.from({ length: Math.ceil(bytes / blockBytes) }, () => block);
+  // The header of zlib, the blocks, and an empty last one; nobody minds the missing checksum.
+  return Buffer.concat([Buffer.from([0x78, 0xda]), ...blocks, Buffer.from([0x03, 0x00])]);
 }
+
+const GIB = 1024 ** 3;
 
 /** What a hostile page consists of. */
 export type Bomb = 'image' | 'content' | 'forms' | 'objects' | 'pages' | 'loop' | 'nested';
@@ -131,13 +141,13 @@ export function makeBomb(kind: Bomb): Buffer {
           dictionary:
             '/Type /XObject /Subtype /Image /Width 100000 /Height 100000 /ColorSpace /DeviceGray ' +
             `/BitsPerComponent 1 ${twice}`,
-          stream: deflatedTwice(1_250_000_000),
+          stream: deflateSync(deflatedRepetition('\0', 1_250_000_000)),
         },
       ];
       break;
     case 'content':
       page = bombPage('/Font << /F1 3 0 R >>');
-      content = { dictionary: twice, stream: deflateSync(contentBomb(), { level: 9 }) };
+      content = { dictionary: twice, stream: deflateSync(deflatedRepetition('0 0 9 9 re f ', 4 * GIB)) };
       break;
     case 'forms':
       // Each draws itself and the other, a hundred times.
@@ -161,10 +171,12 @@ export function makeBomb(kind: Bomb): Buffer {
       };
       break;
     case 'pages':
-      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 100000 >>';
+      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 10000 >>';
+      page = good('7 0 R');
       break;
     case 'loop':
       tree = '<< /Type /Pages /Kids [4 0 R 2 0 R 6 0 R] /Count 3 >>';
+      page = good('7 0 R');
       break;
   }
   return assemble([
@@ -182,14 +194,6 @@ export function makeBomb(kind: Bomb): Buffer {
 
 /** The text of the pages beside the bomb. */
 export const GOOD_PAGE = 'The tide sets the working day of the harbour.';
-
-/** A content stream of two gigabytes, deflated once: the deflated form of equal parts is equal parts again. */
-function contentBomb(): Buffer {
-  const part = Buffer.alloc(16 * 1024 * 1024, '0 0 9 9 re f ');
-  const first = deflateRawSync(part, { level: 9, finishFlush: constants.Z_FULL_FLUSH });
-  const header = Buffer.from([0x78, 0xda]);
-  return Buffer.concat([header, ...Array.from({ length: 128 }, () => first)]);
-}
 
 /** A PDF that can only be opened with a password (RC4, 40 bits: the oldest kind, which every reader knows). */
 export function makeEncryptedPdf(password: string): Buffer {

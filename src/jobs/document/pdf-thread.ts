@@ -19,7 +19,7 @@ export type PdfAnswer =
   | { readonly kind: 'refused'; readonly code: string; readonly message: string }
   | { readonly kind: 'facts'; readonly facts: PageFacts; readonly heapBytes: number }
   | { readonly kind: 'image'; readonly image: PageImage; readonly heapBytes: number }
-  | { readonly kind: 'failed'; readonly message: string; readonly heapBytes: number };
+  | { readonly kind: 'failed'; readonly message: string; readonly isBroken: boolean; readonly heapBytes: number };
 
 const port = parentPort;
 if (port === null) throw new Error('This module is a thread of pdf-reader.js.');
@@ -39,11 +39,7 @@ try {
         say({ kind: 'image', image, heapBytes: pdf.heapBytes }, [image.pgm.buffer as ArrayBuffer]);
       }
     } catch (error) {
-      say({
-        kind: 'failed',
-        message: error instanceof Error ? error.message : String(error),
-        heapBytes: pdf.heapBytes,
-      });
+      say({ kind: 'failed', ...pdf.explain(error), heapBytes: pdf.heapBytes });
     }
   });
   say({ kind: 'opened', pages: pdf.pages });
