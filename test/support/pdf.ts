@@ -77,7 +77,7 @@ export function makePdf(pages: readonly TestPage[]): Buffer {
 }
 
 /**
- * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
+ * A page with these glyphs from left to right, each with the letters that the font's map gives it.
  */
 export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
