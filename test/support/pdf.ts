@@ -163,7 +163,7 @@ export function makeStampedPdf(pages: readonly (readonly string[])[]): Buffer {
 }
 
 /**
- * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
+ * A page with these glyphs from left to right, each with the letters that the font's map gives it.
  */
 export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
@@ -184,12 +184,22 @@ export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   ]);
 }
 
-/** Deflated twice, as `/Filter [/FlateDecode /FlateDecode]` has it; the inner part is 1000 times as small as this. */
-function deflatedTwice(bytes: number, fill = 0): Buffer {
-  // A part that repeats: deflating gigabytes would take longer than the test.
-  const part = deflateSync(Buffer.alloc(Math.min(bytes, 64 * 1024 * 1024), fill), { level: 9 });
-  return deflateSync(part, { level: 9 });
+/**
+ * Deflated bytes that inflate to so many repetitions of a text: blocks that end with a full flush know nothing of each
+ * other, so one is made and repeated. Deflating gigabytes would take longer than the tests.
+ */
+function deflatedRepetition(text: string, bytes: number): Buffer {
+  const blockBytes = Math.floor((4 * 1024 * 1024) / text.length) * text.length;
+  const block = deflateRawSync(Buffer.alloc(blockBytes, text, 'latin1'), {
+    level: 9,
+    finishFlush: constants.Z_FULL_FLUSH,
+  });
+  const blocks = Array.from({ length: Math.ceil(bytes / blockBytes) }, () => block);
+  // The header of zlib, the blocks, and an empty last one; nobody minds the missing checksum.
+  return Buffer.concat([Buffer.from([0x78, 0xda]), ...blocks, Buffer.from([0x03, 0x00])]);
 }
+
+const GIB = 1024 ** 3;
 
 /** What a hostile page consists of. */
 export type Bomb = 'image' | 'content' | 'forms' | 'objects' | 'pages' | 'loop' | 'nested';
@@ -217,13 +227,13 @@ export function makeBomb(kind: Bomb): Buffer {
           dictionary:
             '/Type /XObject /Subtype /Image /Width 100000 /Height 100000 /ColorSpace /DeviceGray ' +
             `/BitsPerComponent 1 ${twice}`,
-          stream: deflatedTwice(1_250_000_000),
+          stream: deflateSync(deflatedRepetition('\0', 1_250_000_000)),
         },
       ];
       break;
     case 'content':
       page = bombPage('/Font << /F1 3 0 R >>');
-      content = { dictionary: twice, stream: deflateSync(contentBomb(), { level: 9 }) };
+      content = { dictionary: twice, stream: deflateSync(deflatedRepetition('0 0 9 9 re f ', 4 * GIB)) };
       break;
     case 'forms':
       // Each draws itself and the other, a hundred times.
@@ -247,10 +257,12 @@ export function makeBomb(kind: Bomb): Buffer {
       };
       break;
     case 'pages':
-      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 100000 >>';
+      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 10000 >>';
+      page = good('7 0 R');
       break;
     case 'loop':
       tree = '<< /Type /Pages /Kids [4 0 R 2 0 R 6 0 R] /Count 3 >>';
+      page = good('7 0 R');
       break;
   }
   return assemble([
@@ -268,14 +280,6 @@ export function makeBomb(kind: Bomb): Buffer {
 
 /** The text of the pages beside the bomb. */
 export const GOOD_PAGE = 'The tide sets the working day of the harbour.';
-
-/** A content stream of two gigabytes, deflated once: the deflated form of equal parts is equal parts again. */
-function contentBomb(): Buffer {
-  const part = Buffer.alloc(16 * 1024 * 1024, '0 0 9 9 re f ');
-  const first = deflateRawSync(part, { level: 9, finishFlush: constants.Z_FULL_FLUSH });
-  const header = Buffer.from([0x78, 0xda]);
-  return Buffer.concat([header, ...Array.from({ length: 128 }, () => first)]);
-}
 
 export interface Encryption {
   /** RC4 with 128 bits, as of 2001, whose passwords are Latin-1; or AES with 256 bits, as of 2008, where they are UTF-8. */

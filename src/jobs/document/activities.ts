@@ -216,7 +216,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
           await writeFileAtomic(join(scratch, 'pages.jsonl'), pages.pagesJsonl(records));
           await writeFileAtomic(join(scratch, 'text.txt'), pages.plainText(records));
           await writeFileAtomic(join(scratch, EXTRACT_NOTES), JSON.stringify(notes));
-          pages.checkReadable(document.name, records);
+          pages.checkReadable(document.name, records, reader.pages);
           progress({ done: counts.total, total: counts.total, unit: 'pages' });
           return { pages: counts, engine };
         } finally {

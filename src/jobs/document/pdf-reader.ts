@@ -162,7 +162,8 @@ class ThreadReader implements PdfReader {
       this.signal.throwIfAborted();
       throw error;
     }
-    if ('heapBytes' in answer && answer.heapBytes > this.limits.heapBytes) await this.stop();
+    const isBroken = answer.kind === 'failed' && answer.isBroken;
+    if (isBroken || ('heapBytes' in answer && answer.heapBytes > this.limits.heapBytes)) await this.stop();
     if (answer.kind === 'failed') throw new Error(answer.message);
     return answer;
   }
