@@ -11,6 +11,7 @@ import { isAbsolute, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import {
+  OUTLINE_HEADING,
   PROCESS_DOCUMENT_WORKFLOW,
   type DocumentRequest,
   type DocumentResult,
@@ -555,7 +556,10 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
       `Done${durationMs === null ? '' : ` in ${formatDuration(durationMs)}`} on ${plainText(result.artifacts.worker)}${describeRedo(result)}`,
     ),
     '',
-    wrapLines(plainLines(summary ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(), width),
+    wrapLines(
+      plainLines(shownSummary(summary) ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(),
+      width,
+    ),
     '',
     style.bold(`Artifacts in ${plainText(shownFolder)}`),
     ...result.artifacts.files.map(
@@ -565,6 +569,13 @@ async function printResult(run: Following, result: DocumentResult, durationMs: n
     ...nextCommands(run),
   ];
   context.stdout.write(`${lines.join('\n')}\n`);
+}
+
+/** The summary without the outline, which fills several screens for a book. */
+function shownSummary(summary: string | null): string | null {
+  const [top, ...outline] = summary?.split(`\n${OUTLINE_HEADING}\n`) ?? [];
+  if (summary === null || top === undefined || outline.length === 0) return summary;
+  return `${top.trimEnd()}\n\nThe outline, with the main sentences of each section, is in summary.md.`;
 }
 
 function describeRedo({ sessionAttempts }: DocumentResult): string {
