@@ -1,7 +1,7 @@
 /** What `atlas run` prints at the end of a run: the summary and where the artifacts are, or one JSON document. */
 import { readFile } from 'node:fs/promises';
 import { isAbsolute, join, relative } from 'node:path';
-import type { DocumentResult } from '../../contract/document.js';
+import { OUTLINE_HEADING, type DocumentResult } from '../../contract/document.js';
 import { count, formatBytes, formatDuration, plainLines, plainText, wrapLines } from '../../terminal/format.js';
 import { JSON_VERSION } from '../../terminal/records.js';
 import { styleFor, terminalWidth } from '../../terminal/style.js';
@@ -47,7 +47,10 @@ export async function printResult(run: FollowedRun, result: DocumentResult, dura
       `Done${durationMs === null ? '' : ` in ${formatDuration(durationMs)}`} on ${plainText(result.artifacts.worker)}${describeRedo(result)}`,
     ),
     '',
-    wrapLines(plainLines(summary ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(), width),
+    wrapLines(
+      plainLines(shownSummary(summary) ?? `${result.name}: ${count(result.pages.total, 'page')}`).trim(),
+      width,
+    ),
     '',
     ...placesOf(run, result).map((place, index) =>
       index === 0 ? style.bold(`Artifacts in ${place}`) : `Also in ${place}`,
@@ -59,6 +62,13 @@ export async function printResult(run: FollowedRun, result: DocumentResult, dura
     ...nextCommands(run),
   ];
   context.stdout.write(`${lines.join('\n')}\n`);
+}
+
+/** The summary without the outline, which fills several screens for a book. */
+function shownSummary(summary: string | null): string | null {
+  const [top, ...outline] = summary?.split(`\n${OUTLINE_HEADING}\n`) ?? [];
+  if (summary === null || top === undefined || outline.length === 0) return summary;
+  return `${top.trimEnd()}\n\nThe outline, with the main sentences of each section, is in summary.md.`;
 }
 
 /** Where the artifacts are, the nearest first. */
