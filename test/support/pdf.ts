@@ -97,6 +97,8 @@ export interface TestBookmark {
   readonly page?: number;
   /** Whether it leads there by an action, as some programs write it. */
   readonly byAction?: boolean;
+  /** Whether it leads to the second page of another file. */
+  readonly toFile?: boolean;
   /** The place in the list of the one that it says comes after it, whatever really does. */
   readonly next?: number;
   /** The same for its first child. */
@@ -125,13 +127,14 @@ export function makePdfWithBookmarks(
     lastAt.length = level;
     lastAt[level] = index;
   });
-  const entries = bookmarks.map(({ title, page, byAction, ...links }, index) => {
+  const entries = bookmarks.map(({ title, page, byAction, toFile, ...links }, index) => {
     const parent = parents[index] ?? -1;
     const text = Buffer.from(`\uFEFF${title}`, 'utf16le').swap16().toString('hex');
     // Each page with text is two objects.
     const target = page === undefined ? '' : `[${5 + bookmarks.length + 2 * (page - 1)} 0 R /Fit]`;
     let leads = `/Dest ${target}`;
-    if (page === undefined) leads = '/A << /S /URI /URI (https://example.org/) >>';
+    if (toFile === true) leads = '/A << /S /GoToR /F (other.pdf) /D [1 /Fit] >>';
+    else if (page === undefined) leads = '/A << /S /URI /URI (https://example.org/) >>';
     else if (byAction === true) leads = `/A << /S /GoTo /D ${target} >>`;
     return (
       `<< /Title <${text}> /Parent ${parent < 0 ? '4 0 R' : entry(parent)} ` +

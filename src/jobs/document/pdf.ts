@@ -347,12 +347,10 @@ export class Pdf {
   /** From 1; null when it leads to an address, another file, or nowhere. */
   private pageOf(bookmark: number): number | null {
     const m = this.module;
-    let destination = m.FPDFBookmark_GetDest(this.document, bookmark);
-    if (destination === 0) {
-      const action = m.FPDFBookmark_GetAction(bookmark);
-      if (action === 0 || m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
-      destination = m.FPDFAction_GetDest(this.document, action);
-    }
+    // pdfium finds the destination of an action by itself, also that of one which leads into another file.
+    const action = m.FPDFBookmark_GetAction(bookmark);
+    if (action !== 0 && m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
+    const destination = m.FPDFBookmark_GetDest(this.document, bookmark);
     if (destination === 0) return null;
     const index = m.FPDFDest_GetDestPageIndex(this.document, destination);
     return index >= 0 && index < this.pages ? index + 1 : null;

@@ -52,6 +52,7 @@ describe('the bookmarks of a PDF', () => {
       { title: 'Its light', level: 3, page: 2, byAction: true },
       { title: 'The master', level: 2, page: 3 },
       { title: 'Address', level: 1 },
+      { title: 'Other file', level: 1, toFile: true },
       { title: 'Index', level: 1, page: 3 },
     );
     expect(outline).toEqual({
@@ -61,6 +62,7 @@ describe('the bookmarks of a PDF', () => {
         { title: 'Its light', level: 3, page: 2 },
         { title: 'The master', level: 2, page: 3 },
         { title: 'Address', level: 1, page: null },
+        { title: 'Other file', level: 1, page: null },
         { title: 'Index', level: 1, page: 3 },
       ],
     });
