@@ -131,8 +131,8 @@ function withLettersOfGlyphs(characters: readonly PlacedCharacter[]): string {
 
 /**
  * Whether pdfium has turned the letters of this glyph. It has where the font's map gives several letters, and has not
- * where the map gives one ligature that pdfium takes apart itself. Turned letters do not end with a mark, as a word does not
- * begin with one.
+ * where the map gives one ligature that pdfium takes apart itself. Turned letters do not end with a mark, as a word
+ * does not begin with one.
  */
 function isReversed(glyph: readonly string[]): boolean {
   if (glyph.length < 2) return false;
