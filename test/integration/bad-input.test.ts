@@ -147,7 +147,7 @@ describe('a bad document', { timeout: LONG_TEST_MS }, () => {
       },
       'is too large': {
         at: Buffer.concat([sample, Buffer.alloc(MAX_BYTES)]),
-        message: /\/bad\.pdf has at least \d+ bytes; this worker takes at most 2000000/,
+        message: /\/bad\.pdf has \d+ bytes; this worker takes at most 2000000/,
         next: /document\.max_bytes \(ATLAS_DOCUMENT_MAX_BYTES\)/,
       },
       'has pages that can not be read': {

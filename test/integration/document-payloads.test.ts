@@ -122,7 +122,7 @@ describe('the history of a run', { timeout: 180_000 }, () => {
     expect(result.pages).toMatchObject({ total: PAGES, text: PAGES });
     expect(result.name).toBe(LONG_NAME.slice(0, 120));
     const ends: Record<string, readonly [code: string, message: RegExp]> = {
-      'with many broken pages': ['PageFailed', /^699 of the 700 pages of damaged\.pdf could not be read/],
+      'with many broken pages': ['PageFailed', /^351 of the 700 pages of damaged\.pdf could not be read/],
       'with pages that fail at length': ['PageFailed', /tesseract ended with exit code 1: far too long/],
       'at an address with nothing': ['SourceRefused', /^http:\/\/127\.0\.0\.1:\d+\/missing\/x+…$/],
       'at no address': ['SourceRefused', /^nonsense:\/\/.* is not an http or https address\.$/],
