@@ -86,6 +86,8 @@ function buildProgram(program: ProgramSpec, context: CommandContext, onCommand: 
       getErrHasColors: () => false,
     })
     .configureHelp({
+      // The longest flag of atlasd leaves 38 columns of 80; below 30 a column of words is harder to read than a long line.
+      minWidthToWrap: 30,
       optionDescription: (option) => option.description,
       // The commands themselves, not the words that group them: one look shows all there is.
       visibleCommands: leafCommands,

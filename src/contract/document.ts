@@ -8,6 +8,9 @@
 export const PROCESS_DOCUMENT_WORKFLOW = 'processDocument';
 export const DELIVER_ARTIFACTS_WORKFLOW = 'deliverArtifacts';
 
+/** The line of `summary.md` below which the sections of the document are; what is above it fits on a screen. */
+export const OUTLINE_HEADING = '## Outline';
+
 /** The pinned steps of the job, in order; also the names of its activities. */
 export const DOCUMENT_STEPS = ['downloadDocument', 'extractPages', 'summarizeDocument', 'deliverDocument'] as const;
 export type DocumentStep = (typeof DOCUMENT_STEPS)[number];

@@ -17,7 +17,7 @@ import {
   WORKER_WORKFLOW_TYPE,
   type WorkerMemo,
 } from '../contract/fleet.js';
-import { fleetControlQueue, sessionKey } from '../contract/names.js';
+import { fleetControlQueue, sessionKey, workerWorkflowId } from '../contract/names.js';
 import type { FleetLook, SchedulingRecord, SessionRecord, WorkerRecord, WorkerState } from './records.js';
 
 interface ObservedWorker {
@@ -46,6 +46,7 @@ const PAGE_SIZE = 1_000;
 const LIST_LIMIT_MS = 60_000;
 const LIMIT_MS_PER_WORKER = 50;
 const GRPC_RESOURCE_EXHAUSTED = 8;
+const GRPC_NOT_FOUND = 5;
 /** The bound on how many causes are walked: a cause chain may be cyclic. */
 const MAX_CAUSES = 16;
 
@@ -59,6 +60,16 @@ export class FleetView {
   /** Every worker that is known to the fleet, by name. */
   async listWorkers(): Promise<WorkerRecord[]> {
     return (await this.observe()).map(({ record }) => record);
+  }
+
+  /** One worker by its name, for the price of one call; undefined where the fleet does not know it. */
+  async findWorker(name: string): Promise<WorkerRecord | undefined> {
+    try {
+      return (await this.observeOne({ workflowId: workerWorkflowId(this.fleet, name) }))?.record;
+    } catch (error) {
+      if (error instanceof Error && 'code' in error && error.code === GRPC_NOT_FOUND) return undefined;
+      throw error;
+    }
   }
 
   /** Every session that a worker holds, or held when it was last heard of; by worker, the oldest first. */

@@ -3,7 +3,10 @@
  * or process left behind. What the command line can see for itself never reaches a worker; the same mistake behind an
  * address is the worker's to find.
  */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmdirSync } from 'node:fs';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -11,7 +14,15 @@ import { spawnAtlasd, startAtlasd, temporaryDirectory, type Atlasd, type AtlasdO
 import { runAtlas, type AtlasOutcome } from '../support/cli.js';
 import { closedPort, serveDocuments } from '../support/document-server.js';
 import { eventually, sessionsOf } from '../support/fixtures.js';
-import { makeEncryptedPdf, truncated } from '../support/pdf.js';
+import {
+  makeDamagedPdf,
+  makeEncryptedPdf,
+  makePdf,
+  makeUnknownEncryptionPdf,
+  truncated,
+  type TestPage,
+} from '../support/pdf.js';
+import { makeFakePrograms } from '../support/programs.js';
 import { useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
@@ -31,143 +42,235 @@ function expectMessage(outcome: AtlasOutcome, exit: number, message: RegExp, nex
   expect(outcome.stderr).not.toMatch(/Unexpected|^ {4}at /m);
 }
 
+/** Whether a file system can be mounted here: root in a container often can not. */
+const canMount = ((): boolean => {
+  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
+  const place = mkdtempSync(join(tmpdir(), 'atlas-probe-'));
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', place], { stdio: 'ignore' });
+    execFileSync('umount', [place], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    rmdirSync(place);
+  }
+})();
+
+/** Gives a directory with less room than a worker keeps free. What uses it ends in time. */
+async function onSmallDisk(use: (directory: string) => Promise<void>): Promise<void> {
+  const place = await temporaryDirectory();
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', place]);
+  try {
+    await use(place);
+  } finally {
+    execFileSync('umount', ['-l', place]);
+  }
+}
+
 describe('a bad document', { timeout: LONG_TEST_MS }, () => {
   const client = useClient();
 
-  interface Case {
-    readonly content: (sample: Buffer) => Buffer;
-    /** Whether the command line sees it before anything is started. */
-    readonly seenHere: boolean;
-    readonly message: RegExp;
-    readonly next: RegExp;
-    readonly step?: string;
-  }
-
-  const CASES: Readonly<Record<string, Case>> = {
-    'that is not a PDF': {
-      content: () => Buffer.from('These are notes, and not a PDF.\n'.repeat(100)),
-      seenHere: true,
-      message: /bad\.pdf is not a PDF/,
-      next: /Give a PDF file\./,
-    },
-    'that is empty': {
-      content: () => Buffer.alloc(0),
-      seenHere: true,
-      message: /bad\.pdf has no bytes/,
-      next: /Check the source of the file\./,
-    },
-    'that was cut off': {
-      content: (sample) => truncated(sample),
-      seenHere: false,
-      message: /bad\.pdf ends before the PDF does/,
-      next: /Fetch or copy the file again\./,
-    },
-    'that is protected by a password': {
-      content: () => makeEncryptedPdf({ method: 'rc4-128', user: 'secret' }),
-      seenHere: false,
-      step: 'extractPages',
-      message: /bad\.pdf.*password/,
-      next: /qpdf --decrypt/,
-    },
-  };
-
-  describe.each(Object.entries(CASES))('%s', (_, { content, seenHere, message, next, step = 'downloadDocument' }) => {
-    it(seenHere ? 'is refused before anything is started' : 'fails the run of a file that is served', async () => {
-      const cwd = await temporaryDirectory();
-      await writeFile(join(cwd, 'bad.pdf'), content(await readFile(SAMPLE)));
-      // Without a server: it is not even asked.
-      if (seenHere) {
-        const address = `127.0.0.1:${await closedPort()}`;
-        const outcome = await runAtlas([...RUN, 'bad.pdf'], { cwd, address });
-        expectMessage(outcome, 8, message, next);
-        expect(outcome.stderr).not.toContain('Run document-');
-      } else {
-        const worker = await startAtlasd();
-        const outcome = await runOn(worker, 'bad.pdf', cwd);
-        expectMessage(outcome, 8, message, next);
-        expect(outcome.stderr).toMatch(new RegExp(`^error: The job failed at ${step} on worker-1: `, 'm'));
-      }
-      expect(await readdir(cwd)).toEqual(['bad.pdf']);
-    });
-
-    it('fails the run of an address', async () => {
-      const worker = await startAtlasd({ args: ['--document-allow-urls', '127.0.0.0/8'] });
-      const base = await serveDocuments({ 'bad.pdf': content(await readFile(SAMPLE)) });
-      const outcome = await runOn(worker, `${base}/bad.pdf`);
-      expectMessage(outcome, 8, message, next);
-      expect(outcome.stderr).toMatch(new RegExp(`^error: The job failed at ${step} on worker-1: `, 'm'));
-    });
+  /** What the command line sees for itself: without a server, which is not even asked. */
+  it.each([
+    ['that is not a PDF', 'These are notes, and not a PDF.\n', /bad\.pdf is not a PDF/, /Give a PDF file\./],
+    ['that is empty', '', /bad\.pdf has no bytes/, /Check the source of the file\./],
+  ])('%s is refused before anything is started', async (_, content, message, next) => {
+    const cwd = await temporaryDirectory();
+    await writeFile(join(cwd, 'bad.pdf'), content);
+    const outcome = await runAtlas([...RUN, 'bad.pdf'], { cwd, address: `127.0.0.1:${await closedPort()}` });
+    expectMessage(outcome, 8, message, next);
+    expect(outcome.stderr).not.toContain('Run document-');
+    expect(await readdir(cwd)).toEqual(['bad.pdf']);
   });
 
-  /** Runs to a failure, after which nothing may be left on the worker or in the folder of the command. */
-  async function runOn(worker: Atlasd, source: string, directory?: string): Promise<AtlasOutcome> {
-    const cwd = directory ?? (await temporaryDirectory());
-    const files = await readdir(cwd);
+  interface Case {
+    /** Served to the worker by the command, or by an address. */
+    readonly file?: Buffer;
+    readonly at?: Buffer;
+    /** Instead of either. */
+    readonly source?: string;
+    readonly options?: readonly string[];
+    readonly step?: 'downloadDocument' | 'extractPages';
+    readonly message: RegExp;
+    readonly next: RegExp;
+  }
+
+  async function cases(): Promise<Record<string, Case>> {
+    const sample = await readFile(SAMPLE);
+    const page: TestPage = ['The harbour has forty berths.'];
+    const cut = { message: /bad\.pdf ends before the PDF does/, next: /Fetch or copy the file again\./ };
+    const locked = {
+      message: /bad\.pdf is protected by a password\./,
+      next: /Give the password with --password-file, or remove it.*qpdf --decrypt/,
+    };
+    const encrypted = makeEncryptedPdf({ method: 'aes-256', user: 'sesame' });
+    await writeFile(passwordFile, 'basil', { mode: 0o600 });
+    return {
+      'is no PDF': {
+        at: Buffer.from('<!DOCTYPE html><p>Please log in'),
+        message: /bad\.pdf is not a PDF: it begins with "<!DOCTYPE html>/,
+        next: /Give a PDF file\./,
+      },
+      'has no bytes': { at: Buffer.alloc(0), message: /bad\.pdf has no bytes/, next: /Check the source of the file\./ },
+      'was cut off': { file: truncated(sample), ...cut },
+      'was cut off at its address': { at: truncated(sample), ...cut },
+      'has no structure': {
+        at: Buffer.from('%PDF-1.4\n%%EOF\n'),
+        message: /bad\.pdf can not be read as a PDF/,
+        next: /Repair it, .*qpdf/,
+      },
+      'needs a password': { file: encrypted, ...locked },
+      'needs a password at its address': { at: encrypted, ...locked },
+      'needs another password': {
+        at: encrypted,
+        options: ['--password-file', passwordFile],
+        message: /The given password does not open bad\.pdf\./,
+        next: /first line of the password file/,
+      },
+      'is encrypted in an unknown way': {
+        file: makeUnknownEncryptionPdf(),
+        message: /bad\.pdf is encrypted in a way that/,
+        next: /Remove the encryption/,
+      },
+      'has no pages': {
+        file: makePdf([]),
+        step: 'extractPages',
+        message: /bad\.pdf has no pages\./,
+        next: /Check the source/,
+      },
+      'has too many pages': {
+        file: makePdf([page, page, page, page]),
+        step: 'extractPages',
+        message: /bad\.pdf has 4 pages; this worker takes at most 3\./,
+        next: /document\.max_pages \(ATLAS_DOCUMENT_MAX_PAGES\)/,
+      },
+      'is too large': {
+        at: Buffer.concat([sample, Buffer.alloc(MAX_BYTES)]),
+        message: /\/bad\.pdf has \d+ bytes; this worker takes at most 2000000/,
+        next: /document\.max_bytes \(ATLAS_DOCUMENT_MAX_BYTES\)/,
+      },
+      'has pages that can not be read': {
+        file: makeDamagedPdf([page, page, page]),
+        step: 'extractPages',
+        message: /2 of the 3 pages of bad\.pdf could not be read; the first is page 2: pdfium can not load the page\./,
+        next: /viewer.*qpdf/,
+      },
+      'shows nothing': {
+        file: makePdf([{ image: 'blank' }, { image: 'stripes' }]),
+        step: 'extractPages',
+        message: /None of the 2 pages of bad\.pdf has readable text\./,
+        next: /not blank or a photograph/,
+      },
+      'is in a language that no engine knows': {
+        file: makePdf([page]),
+        options: ['--language', 'xyz'],
+        step: 'extractPages',
+        message: /This worker has no OCR data for xyz\./,
+        next: /Install .*--language/,
+      },
+      'is at an address that nobody answers': {
+        source: `http://127.0.0.1:${await closedPort()}/report.pdf?signature=hidden`,
+        message: /127\.0\.0\.1:\d+\/report\.pdf could not be fetched: the connection was refused\./,
+        next: /address.*reach/,
+      },
+      'is not at its address': {
+        source: `${await serveDocuments({})}/report.pdf?signature=hidden`,
+        message: /\/report\.pdf could not be fetched: the server answered 404 Not Found\./,
+        next: /Check the address/,
+      },
+      'is at an address that the worker does not fetch from': {
+        source: `http://[::1]:${await closedPort()}/report.pdf?signature=hidden`,
+        message: /The worker does not connect to ::1: the address is loopback\./,
+        next: /document\.allow_urls \(ATLAS_DOCUMENT_ALLOW_URLS\)/,
+      },
+      'is on a disk that the worker does not read': {
+        source: `file://${SAMPLE}`,
+        message: /The worker does not read .*sample\.pdf: .*document\.allow_files/,
+        next: /document\.allow_files \(ATLAS_DOCUMENT_ALLOW_FILES\)/,
+      },
+      'goes to a directory that the worker does not write': {
+        file: makePdf([page]),
+        options: ['--deliver-to', '/nowhere'],
+        message:
+          /The worker does not write artifacts into \/nowhere\/bad-[0-9a-f]{8}: \/nowhere is not there, or under no directory/,
+        next: /document\.allow_output \(ATLAS_DOCUMENT_ALLOW_OUTPUT\)/,
+      },
+    };
+  }
+
+  const MAX_BYTES = 2_000_000;
+  /** Commands at a time. */
+  const LANES = 2;
+  let passwordFile: string;
+
+  it('fails its run at the step that finds it, says what to do, and leaves nothing behind', async () => {
+    // A tesseract that finds no word on any page: OCR itself is not what this is about.
+    const programs = await makeFakePrograms(await temporaryDirectory(), { words: [] });
+    const worker = await startAtlasd({
+      args: [
+        ...['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', 'native', '--max-sessions', '8'],
+        ...['--document-max-bytes', String(MAX_BYTES), '--document-max-pages', '3'],
+      ],
+      env: { PATH: programs.path },
+    });
+    passwordFile = join(await temporaryDirectory(), 'password');
     const processes = worker.processes().map(({ pid }) => pid);
-    const outcome = await runAtlas([...RUN, source, '--fleet', worker.fleet], { cwd });
+    const waiting = Object.entries(await cases());
+    const lane = async (): Promise<void> => {
+      for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) await fails(worker, ...next);
+    };
+    await Promise.all(Array.from({ length: LANES }, lane));
+
     await eventually(async () => (await sessionsOf(client(), worker.fleet)).length === 0, {
       what: 'no session is held',
     });
     await eventually(async () => (await readdir(join(worker.stateDirectory, 'scratch'))).length === 0, {
       what: 'the scratch directory is empty',
     });
-    const kept = await readdir(join(worker.stateDirectory, 'kept'));
-    expect(kept).toEqual([]);
+    expect(await readdir(join(worker.stateDirectory, 'kept'))).toEqual([]);
     expect(worker.processes().map(({ pid }) => pid)).toEqual(processes);
-    expect(await readdir(cwd)).toEqual(files);
-    return outcome;
+  });
+
+  async function fails(worker: Atlasd, name: string, each: Case): Promise<void> {
+    const cwd = await temporaryDirectory();
+    if (each.file !== undefined) await writeFile(join(cwd, 'bad.pdf'), each.file);
+    const files = await readdir(cwd);
+    const source =
+      each.source ?? (each.at === undefined ? 'bad.pdf' : `${await serveDocuments({ 'bad.pdf': each.at })}/bad.pdf`);
+    const argv = [...RUN, source, '--fleet', worker.fleet, ...(each.options ?? [])];
+    const { exit, stdout, stderr } = await runAtlas(argv, { cwd });
+    const [error = '', next = ''] = stderr.trimEnd().split('\n').slice(-2);
+    const start = `error: The job failed at ${each.step ?? 'downloadDocument'} on worker-1: `;
+    // Softly, so that each that is wrong is named.
+    expect
+      .soft({ exit, stdout, files: await readdir(cwd) }, `${name}\n${stderr}`)
+      .toEqual({ exit: 8, stdout: '', files });
+    expect.soft(error.slice(0, start.length), name).toBe(start);
+    expect.soft(error.slice(start.length), name).toMatch(each.message);
+    expect.soft(next, name).toMatch(/^ next: /);
+    expect.soft(next, name).toMatch(each.next);
+    expect.soft(stderr, name).not.toMatch(/Unexpected|^ {4}at |hidden/m);
   }
 
-  it('at an address that nobody answers fails the run with what was tried', async () => {
-    const worker = await startAtlasd({ args: ['--document-allow-urls', '127.0.0.0/8'] });
-    const port = await closedPort();
-    const outcome = await runOn(worker, `http://127.0.0.1:${port}/report.pdf`);
-    expectMessage(outcome, 8, /at downloadDocument on worker-1: .*127\.0\.0\.1:\d+.*refused/, /address.*reach/);
-  });
-
-  it('that is not at its address fails the run with the answer of the server', async () => {
-    const worker = await startAtlasd({ args: ['--document-allow-urls', '127.0.0.0/8'] });
-    const base = await serveDocuments({});
-    const outcome = await runOn(worker, `${base}/report.pdf`);
-    expectMessage(outcome, 8, /at downloadDocument on worker-1: .*\/report\.pdf .*404 Not Found/, /Check the address/);
-  });
-
-  it('at an address that the worker may not fetch from fails the run with the setting that allows it', async () => {
-    const worker = await startAtlasd();
-    const base = await serveDocuments({ 'report.pdf': await readFile(SAMPLE) });
-    const outcome = await runOn(worker, `${base}/report.pdf`);
-    expectMessage(
-      outcome,
-      8,
-      /at downloadDocument on worker-1: The worker does not connect to 127\.0\.0\.1: the address is loopback/,
-      /document\.allow_urls \(ATLAS_DOCUMENT_ALLOW_URLS\)/,
-    );
-  });
-
-  it('on a disk that the worker may not read fails the run with the setting that allows it', async () => {
-    const worker = await startAtlasd();
-    const outcome = await runOn(worker, `file://${SAMPLE}`);
-    expectMessage(
-      outcome,
-      8,
-      /at downloadDocument on worker-1: The worker does not read .*sample\.pdf: .*document\.allow_files/,
-      /document\.allow_files \(ATLAS_DOCUMENT_ALLOW_FILES\)/,
-    );
-  });
-
-  it('in a language that no engine knows fails the run with what to install', async () => {
-    const worker = await startAtlasd();
-    const cwd = await temporaryDirectory();
-    const argv = [...RUN, SAMPLE, '--fleet', worker.fleet, '--language', 'xyz'];
-    const outcome = await runAtlas(argv, { cwd });
-    expectMessage(
-      outcome,
-      8,
-      /at extractPages on worker-1: This worker has no OCR data for xyz/,
-      /Install .*--language/,
-    );
-    expect(await readdir(cwd)).toEqual([]);
-  });
+  it.skipIf(!canMount)(
+    `does not fit on the disk of the worker${canMount ? '' : ' (needs the right to mount)'}`,
+    async () => {
+      await onSmallDisk(async (place) => {
+        const worker = await startAtlasd({ stateDirectory: join(place, 'state') });
+        const cwd = await temporaryDirectory();
+        const outcome = await runAtlas([...RUN, SAMPLE, '--fleet', worker.fleet], { cwd });
+        expectMessage(
+          outcome,
+          8,
+          /The job failed at downloadDocument on worker-1: The document needs \d+ bytes in .*, which has \d+ left/,
+          /Free space on the worker/,
+        );
+        expect(await readdir(cwd)).toEqual([]);
+        await worker.stop();
+      });
+    },
+  );
 });
 
 describe('a wrong command line of atlas', () => {
@@ -185,9 +288,9 @@ describe('a wrong command line of atlas', () => {
     ],
     'a bad flag': [[...RUN, 'a.pdf', '--ouput', 'x'], 2, /Unknown option .*--ouput.*--output/, /--help/],
     'a bad value': [
-      [...RUN, 'a.pdf', '--sentences', 'many'],
+      [...RUN, 'a.pdf', '--length', 'many'],
       2,
-      /--sentences: "many" is not a whole number from 1 to 50/,
+      /--length: "many" is neither short, medium, long nor a number of sentences from 1 to 100/,
       /--help/,
     ],
     'an output folder that can not be made': [

@@ -14,6 +14,7 @@ import { runAtlas, spawnAtlas, type AtlasCommand, type AtlasOutcome } from '../s
 import { closedPort, serveDocuments } from '../support/document-server.js';
 import { eventually, sessionsOf } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
+import { makePdf } from '../support/pdf.js';
 import { startPrivateServer, useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
@@ -54,6 +55,8 @@ async function pagesRead(folder: string): Promise<string[]> {
     .map(({ page, method }) => `${page} ${method}`);
 }
 
+/** The name of a document without scans. */
+const TEXT = 'notes.pdf';
 const WHOLE_SAMPLE = ['1 text', '2 text', '3 ocr', '4 text', '5 ocr'];
 
 describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
@@ -170,6 +173,41 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     await expectArtifacts(join(cwd, 'out'), worker);
   });
 
+  describe('with --deliver-to', () => {
+    it('has the worker put the artifacts into a new folder of a directory that its configuration lists', async () => {
+      const results = await temporaryDirectory();
+      const worker = await startAtlasd({ args: ['--document-allow-output', results] });
+      const cwd = await temporaryDirectory();
+      const argv = [...RUN, TEXT, '--fleet', worker.fleet, '--deliver-to', results];
+      await writeFile(join(cwd, TEXT), makePdf([['The harbour has forty berths.']]));
+
+      const text = await runAtlas(argv, { cwd });
+      expect(text, text.stderr).toMatchObject({ exit: 0 });
+      const [first, ...others] = await readdir(results);
+      expect({ first, others }).toMatchObject({
+        first: expect.stringMatching(/^notes-[0-9a-f]{8}$/) as string,
+        others: [],
+      });
+      expect(text.stdout).toContain(`\nArtifacts in ${join(results, first ?? '')} on worker-1\n  pages.jsonl `);
+      expect(text.stderr).toContain('Deliver: done');
+      await expectArtifacts(join(results, first ?? ''), worker);
+
+      const both = await runAtlas([...argv, '--output', 'out', '-o', 'json'], { cwd });
+      const { run } = JSON.parse(both.stdout) as { run: Record<string, unknown> };
+      expect(run).toMatchObject({ folder: join(cwd, 'out'), delivered: true, summary: expect.any(String) as string });
+      const directory = String(run['directory']);
+      expect(await readdir(directory)).toHaveLength(ARTIFACTS.length);
+      expect((await readdir(join(cwd, 'out'))).sort()).toEqual(ARTIFACTS);
+
+      const only = await runAtlas([...argv, '-o', 'json'], { cwd });
+      expect(JSON.parse(only.stdout)).toMatchObject({
+        run: { folder: null, delivered: false, summary: null, directory: expect.stringContaining(results) as string },
+      });
+      expect((await readdir(cwd)).sort()).toEqual(['notes.pdf', 'out']);
+      expect(await readdir(results)).toHaveLength(3);
+    });
+  });
+
   it('refuses a file that is not the one which was named', async () => {
     const fleet = uniqueFleet();
     const directory = await temporaryDirectory();
@@ -268,6 +306,19 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     });
   });
 
+  /** How the workflows ended by which a run's artifacts were asked for. */
+  async function deliveriesOf(id: string): Promise<string[]> {
+    const query = `WorkflowId STARTS_WITH '${id}:deliver-'`;
+    return await eventually(
+      async () => {
+        const found: string[] = [];
+        for await (const { status } of client().workflow.list({ query })) found.push(status.name);
+        return found.length > 0 && !found.includes('RUNNING') ? found : undefined;
+      },
+      { what: 'the request for the artifacts has ended' },
+    );
+  }
+
   it('says so when there is no run with the id of --attach', async () => {
     const cwd = await temporaryDirectory();
     const { exit, stdout, stderr } = await runAtlas(['run', '--attach', 'document-nope'], { cwd });
@@ -286,8 +337,10 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     const cwd = await temporaryDirectory();
     const { exit, stderr } = await runAtlas(['run', '--attach', id, '--fleet', other.fleet], { cwd });
     expect(exit).toBe(4);
-    expect(stderr).toMatch(/^error: .*worker-1/m);
-    expect(stderr).toMatch(/^ next: Start worker worker-1 again/m);
+    expect(stderr).toMatch(/^Waiting for worker-1, which keeps the artifacts and has stopped$/m);
+    expect(stderr).toMatch(/^error: Worker worker-1, which keeps the artifacts, has stopped\.$/m);
+    expect(stderr).toMatch(/^ next: Start worker worker-1 again and run `atlas run --attach/m);
+    expect(await deliveriesOf(id)).toEqual(['TERMINATED']);
     expect(await readdir(cwd)).toEqual([]);
   });
 

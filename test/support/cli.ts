@@ -22,6 +22,8 @@ export interface AtlasOptions {
   readonly address?: string;
   /** Default: a new temporary directory. */
   readonly cwd?: string;
+  /** What comes in through stdin. Default: nothing is connected to it. */
+  readonly input?: string;
 }
 
 export interface AtlasOutcome {
@@ -108,10 +110,11 @@ export async function spawnAtlas(argv: readonly string[], options: AtlasOptions 
   const mark = newMark();
   const child = spawn(process.execPath, [ATLAS, ...argv], {
     cwd,
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     // As typed in a shell: the command calls itself otherwise when npm has started it.
     env: markEnvironment({ ...temporalEnvironment(options.address), npm_command: undefined, ...options.env }, mark),
   });
+  child.stdin?.end(options.input);
   const command = new AtlasCommand(child, mark, cwd);
   started.push(command);
   return command;

@@ -50,8 +50,17 @@ function drawText(lines: readonly string[]): string {
 /** Each page is its lines of text, or a picture when it is an object. */
 export type TestPage = readonly string[] | { readonly image: 'blank' | 'stripes' };
 
-function pagesOf(pages: readonly TestPage[], trailer = '', extra: readonly PdfObject[] = [], cipher?: Cipher): Buffer {
-  const objects: PdfObject[] = ['<< /Type /Catalog /Pages 2 0 R >>', '', FONT, ...extra];
+function pagesOf(
+  pages: readonly TestPage[],
+  more: {
+    readonly trailer?: string;
+    readonly extra?: readonly PdfObject[];
+    readonly catalog?: string;
+    readonly cipher?: Cipher;
+  } = {},
+): Buffer {
+  const { trailer, extra = [], catalog = '', cipher } = more;
+  const objects: PdfObject[] = [`<< /Type /Catalog /Pages 2 0 R ${catalog} >>`, '', FONT, ...extra];
   const kids: string[] = [];
   for (const page of pages) {
     const first = objects.length + 1;
@@ -80,6 +89,62 @@ export function makePdf(pages: readonly TestPage[]): Buffer {
   return pagesOf(pages);
 }
 
+export interface TestBookmark {
+  readonly title: string;
+  /** 1 for the outermost; it is a child of the last one before it that has a smaller one. */
+  readonly level: number;
+  /** From 1; none for one that leads to an address. */
+  readonly page?: number;
+  /** Whether it leads there by an action, as some programs write it. */
+  readonly byAction?: boolean;
+  /** Whether it leads to the second page of another file. */
+  readonly toFile?: boolean;
+  /** The place in the list of the one that it says comes after it, whatever really does. */
+  readonly next?: number;
+  /** The same for its first child. */
+  readonly first?: number;
+}
+
+/** A PDF with bookmarks. */
+export function makePdfWithBookmarks(
+  pages: readonly (readonly string[])[],
+  bookmarks: readonly TestBookmark[],
+): Buffer {
+  // The objects 1 to 3 are the catalog, the pages and the font; 4 is the outline, its entries follow.
+  const entry = (index: number): string => `${5 + index} 0 R`;
+  const link = (key: string, index: number | undefined): string =>
+    index === undefined || index < 0 ? '' : `/${key} ${entry(index)} `;
+  const parents: number[] = [];
+  const firsts = new Map<number, number>();
+  const nexts = new Map<number, number>();
+  const lastAt: number[] = [];
+  bookmarks.forEach(({ level }, index) => {
+    const parent = lastAt[level - 1] ?? -1;
+    parents.push(parent);
+    if (!firsts.has(parent)) firsts.set(parent, index);
+    const before = lastAt[level];
+    if (before !== undefined) nexts.set(before, index);
+    lastAt.length = level;
+    lastAt[level] = index;
+  });
+  const entries = bookmarks.map(({ title, page, byAction, toFile, ...links }, index) => {
+    const parent = parents[index] ?? -1;
+    const text = Buffer.from(`\uFEFF${title}`, 'utf16le').swap16().toString('hex');
+    // Each page with text is two objects.
+    const target = page === undefined ? '' : `[${5 + bookmarks.length + 2 * (page - 1)} 0 R /Fit]`;
+    let leads = `/Dest ${target}`;
+    if (toFile === true) leads = '/A << /S /GoToR /F (other.pdf) /D [1 /Fit] >>';
+    else if (page === undefined) leads = '/A << /S /URI /URI (https://example.org/) >>';
+    else if (byAction === true) leads = `/A << /S /GoTo /D ${target} >>`;
+    return (
+      `<< /Title <${text}> /Parent ${parent < 0 ? '4 0 R' : entry(parent)} ` +
+      `${link('Next', links.next ?? nexts.get(index))}${link('First', links.first ?? firsts.get(index))}${leads} >>`
+    );
+  });
+  const outline = `<< /Type /Outlines ${link('First', entries.length === 0 ? -1 : 0)}>>`;
+  return pagesOf(pages, { extra: [outline, ...entries], catalog: '/Outlines 4 0 R' });
+}
+
 /** Pages of lines that only OCR can read: they are stamped on, and what annotations show is in no text layer. */
 export function makeStampedPdf(pages: readonly (readonly string[])[]): Buffer {
   const objects: PdfObject[] = ['<< /Type /Catalog /Pages 2 0 R >>', '', FONT];
@@ -101,7 +166,7 @@ export function makeStampedPdf(pages: readonly (readonly string[])[]): Buffer {
 }
 
 /**
- * A page with these glyphs from left to right, each with the letters that the font's map gives it: `[['م'], ['ل', 'ا']]`.
+ * A page with these glyphs from left to right, each with the letters that the font's map gives it.
  */
 export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
@@ -122,12 +187,22 @@ export function makeGlyphPdf(glyphs: readonly string[]): Buffer {
   ]);
 }
 
-/** Deflated twice, as `/Filter [/FlateDecode /FlateDecode]` has it; the inner part is 1000 times as small as this. */
-function deflatedTwice(bytes: number, fill = 0): Buffer {
-  // A part that repeats: deflating gigabytes would take longer than the test.
-  const part = deflateSync(Buffer.alloc(Math.min(bytes, 64 * 1024 * 1024), fill), { level: 9 });
-  return deflateSync(part, { level: 9 });
+/**
+ * Deflated bytes that inflate to so many repetitions of a text: blocks that end with a full flush know nothing of each
+ * other, so one is made and repeated. Deflating gigabytes would take longer than the tests.
+ */
+function deflatedRepetition(text: string, bytes: number): Buffer {
+  const blockBytes = Math.floor((4 * 1024 * 1024) / text.length) * text.length;
+  const block = deflateRawSync(Buffer.alloc(blockBytes, text, 'latin1'), {
+    level: 9,
+    finishFlush: constants.Z_FULL_FLUSH,
+  });
+  const blocks = Array.from({ length: Math.ceil(bytes / blockBytes) }, () => block);
+  // The header of zlib, the blocks, and an empty last one; nobody minds the missing checksum.
+  return Buffer.concat([Buffer.from([0x78, 0xda]), ...blocks, Buffer.from([0x03, 0x00])]);
 }
+
+const GIB = 1024 ** 3;
 
 /** What a hostile page consists of. */
 export type Bomb = 'image' | 'content' | 'forms' | 'objects' | 'pages' | 'loop' | 'nested';
@@ -155,13 +230,13 @@ export function makeBomb(kind: Bomb): Buffer {
           dictionary:
             '/Type /XObject /Subtype /Image /Width 100000 /Height 100000 /ColorSpace /DeviceGray ' +
             `/BitsPerComponent 1 ${twice}`,
-          stream: deflatedTwice(1_250_000_000),
+          stream: deflateSync(deflatedRepetition('\0', 1_250_000_000)),
         },
       ];
       break;
     case 'content':
       page = bombPage('/Font << /F1 3 0 R >>');
-      content = { dictionary: twice, stream: deflateSync(contentBomb(), { level: 9 }) };
+      content = { dictionary: twice, stream: deflateSync(deflatedRepetition('0 0 9 9 re f ', 4 * GIB)) };
       break;
     case 'forms':
       // Each draws itself and the other, a hundred times.
@@ -185,10 +260,12 @@ export function makeBomb(kind: Bomb): Buffer {
       };
       break;
     case 'pages':
-      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 100000 >>';
+      tree = '<< /Type /Pages /Kids [4 0 R 5 0 R 6 0 R] /Count 10000 >>';
+      page = good('7 0 R');
       break;
     case 'loop':
       tree = '<< /Type /Pages /Kids [4 0 R 2 0 R 6 0 R] /Count 3 >>';
+      page = good('7 0 R');
       break;
   }
   return assemble([
@@ -207,14 +284,6 @@ export function makeBomb(kind: Bomb): Buffer {
 /** The text of the pages beside the bomb. */
 export const GOOD_PAGE = 'The tide sets the working day of the harbour.';
 
-/** A content stream of two gigabytes, deflated once: the deflated form of equal parts is equal parts again. */
-function contentBomb(): Buffer {
-  const part = Buffer.alloc(16 * 1024 * 1024, '0 0 9 9 re f ');
-  const first = deflateRawSync(part, { level: 9, finishFlush: constants.Z_FULL_FLUSH });
-  const header = Buffer.from([0x78, 0xda]);
-  return Buffer.concat([header, ...Array.from({ length: 128 }, () => first)]);
-}
-
 export interface Encryption {
   /** RC4 with 128 bits, as of 2001, whose passwords are Latin-1; or AES with 256 bits, as of 2008, where they are UTF-8. */
   readonly method: 'rc4-128' | 'aes-256';
@@ -230,7 +299,8 @@ export function makeEncryptedPdf(
   pages: readonly TestPage[] = [['Nobody reads this.']],
 ): Buffer {
   const { dictionary, cipher } = encryption.method === 'aes-256' ? aes256(encryption) : rc4With128Bits(encryption);
-  return pagesOf(pages, `/Encrypt 4 0 R /ID [${hex(FILE_ID)} ${hex(FILE_ID)}]`, [dictionary], cipher);
+  const trailer = `/Encrypt 4 0 R /ID [${hex(FILE_ID)} ${hex(FILE_ID)}]`;
+  return pagesOf(pages, { trailer, extra: [dictionary], cipher });
 }
 
 const FILE_ID = Buffer.alloc(16, 7);
@@ -319,7 +389,19 @@ function aes256({ user, owner = user }: Encryption): Encrypted {
 
 /** A PDF that says it is encrypted by a handler that nobody has. */
 export function makeUnknownEncryptionPdf(): Buffer {
-  return pagesOf([['Nobody reads this.']], '/Encrypt 4 0 R', ['<< /Filter /Acme.Vault /V 9 /R 9 >>']);
+  return pagesOf([['Nobody reads this.']], {
+    trailer: '/Encrypt 4 0 R',
+    extra: ['<< /Filter /Acme.Vault /V 9 /R 9 >>'],
+  });
+}
+
+/** A PDF of which only the first page can be loaded. */
+export function makeDamagedPdf(pages: readonly TestPage[]): Buffer {
+  let index = 0;
+  const damaged = makePdf(pages)
+    .toString('latin1')
+    .replace(/<< \/Type \/Page \/Parent/g, (start) => (index++ === 0 ? start : '('.repeat(start.length)));
+  return Buffer.from(damaged, 'latin1');
 }
 
 /** The first part of a PDF, as a transfer that was cut leaves it. */

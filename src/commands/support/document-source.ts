@@ -13,6 +13,10 @@ import { AtlasError } from '../../contract/errors.js';
 
 /** Where a PDF must have its header; readers accept some leading bytes. */
 const HEADER_BYTES = 1_024;
+/** It goes into the history of the run; servers take 8 to 16 KB. */
+const MAX_URL_CHARACTERS = 16_384;
+/** Of the name that is shown. A worker shortens it too. */
+const MAX_NAME_CHARACTERS = 120;
 const HEADER = Buffer.from('%PDF-', 'latin1');
 
 interface LocalFile {
@@ -82,6 +86,15 @@ function pathOfUrl(input: string): string {
 }
 
 function checkedUrl(input: string): URL {
+  if (input.length > MAX_URL_CHARACTERS) {
+    throw new AtlasError(
+      'Usage',
+      `The address has ${input.length} characters; at most ${MAX_URL_CHARACTERS} are taken.`,
+      {
+        next: 'Give a shorter address: servers take no longer ones.',
+      },
+    );
+  }
   try {
     return new URL(input);
   } catch (cause) {
@@ -99,7 +112,7 @@ function nameOfUrl(url: URL): string {
   } catch {
     // A stray percent sign: the name as it stands is good enough to be shown.
   }
-  return name === '' ? url.hostname : name;
+  return name === '' ? url.hostname : name.slice(0, MAX_NAME_CHARACTERS);
 }
 
 async function openChecked(

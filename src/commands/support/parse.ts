@@ -50,6 +50,24 @@ export function integerBetween(min: number, max: number): (text: string) => numb
   };
 }
 
+const SUMMARY_LENGTHS: ReadonlyMap<string, number> = new Map([
+  ['short', 3],
+  ['medium', 6],
+  ['long', 12],
+]);
+const MAX_SUMMARY_SENTENCES = 100;
+
+/** `short`, `medium`, `long` or a number, as a number of sentences. */
+export function parseSummaryLength(text: string): number {
+  const value = SUMMARY_LENGTHS.get(text) ?? Number(/^\d+$/.test(text) ? text : Number.NaN);
+  if (!(value >= 1 && value <= MAX_SUMMARY_SENTENCES)) {
+    throw new Error(
+      `"${text}" is neither ${[...SUMMARY_LENGTHS.keys()].join(', ')} nor a number of sentences from 1 to ${MAX_SUMMARY_SENTENCES}`,
+    );
+  }
+  return value;
+}
+
 /** `gpu,ocr` as a list; empty parts are dropped. */
 export function parseList(text: string): string[] {
   return text

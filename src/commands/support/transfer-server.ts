@@ -1,8 +1,9 @@
 /**
- * The HTTP server that hands a local file to a worker on another host and takes the artifacts back, for the length of
- * one run.
+ * The HTTP server that hands a local file, and the password of a document, to a worker on another host and takes the
+ * artifacts back, for the length of one run.
  *
- * Owns who may talk to it (whoever has the token of this run), what can be read (one file, by byte ranges) and what can
+ * Owns who may talk to it (whoever has the token of this run), what can be read (one file, by byte ranges, and one
+ * password) and what can
  * be written (a bounded number of bytes, under plain file names, into one folder, only with the announced hash). It
  * listens on the loopback interface unless the user chose another one.
  */
@@ -12,7 +13,7 @@ import { open, rename, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { AtlasError } from '../../contract/errors.js';
 import type { ServeAddress } from './parse.js';
@@ -38,8 +39,10 @@ export interface TransferServerOptions {
   readonly address: ServeAddress;
   /** Absent where only artifacts are taken. */
   readonly file?: ServedFile;
-  /** Where artifacts are put. It exists. */
-  readonly outputDirectory: string;
+  /** Of the document. */
+  readonly password?: string;
+  /** Where artifacts are put. It exists. Absent where none are taken. */
+  readonly outputDirectory?: string;
   readonly maxArtifactBytes?: number;
   /** Called after each chunk that was sent and each artifact that was taken. */
   readonly onActivity?: () => void;
@@ -52,6 +55,7 @@ export interface ReceivedArtifact {
 
 export interface TransferServer {
   readonly fileUrl: string;
+  readonly passwordUrl: string;
   /** `PUT <deliverUrl>/<name>`. */
   readonly deliverUrl: string;
   readonly token: string;
@@ -88,6 +92,8 @@ export async function startTransferServer(options: TransferServerOptions): Promi
     const path = request.url ?? '/';
     if (path === '/file' && (request.method === 'GET' || request.method === 'HEAD')) {
       await sendFile(request, response);
+    } else if (path === '/password' && request.method === 'GET' && options.password !== undefined) {
+      sendPassword(response, options.password);
     } else if (path.startsWith('/artifacts/') && request.method === 'PUT') {
       await takeArtifact(path.slice('/artifacts/'.length), request, response);
     } else if (path === '/file' || path.startsWith('/artifacts/')) {
@@ -142,6 +148,11 @@ export async function startTransferServer(options: TransferServerOptions): Promi
   }
 
   async function takeArtifact(name: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { outputDirectory } = options;
+    if (outputDirectory === undefined) {
+      refuse(request, response, 404, 'this run takes no artifacts');
+      return;
+    }
     if (!ARTIFACT_NAME.test(name)) {
       refuse(request, response, 400, 'the name of the artifact is not allowed');
       return;
@@ -157,7 +168,7 @@ export async function startTransferServer(options: TransferServerOptions): Promi
       refuse(request, response, 413, 'the artifacts are over the limit');
       return;
     }
-    const outcome = await store(name, request, announced, limit);
+    const outcome = await store(join(outputDirectory, name), request, announced, limit);
     // Answered only now that no partial file is left: who reads the answer may look at the folder.
     if (outcome === 'too large') refuse(request, response, 413, 'the artifacts are over the limit');
     else if (outcome === 'other hash') answer(response, 422, 'the bytes that arrived do not have the announced hash');
@@ -165,18 +176,19 @@ export async function startTransferServer(options: TransferServerOptions): Promi
   }
 
   async function store(
-    name: string,
+    path: string,
     request: IncomingMessage,
     sha256: string,
     limitBytes: number,
   ): Promise<'stored' | 'too large' | 'other hash'> {
     // In the same folder, so that the rename is atomic; the random part keeps two attempts at one name apart.
-    const temporary = join(options.outputDirectory, `.${name}.${randomBytes(6).toString('hex')}.part`);
+    const name = basename(path);
+    const temporary = join(dirname(path), `.${name}.${randomBytes(6).toString('hex')}.part`);
     try {
       const written = await writeBody(request, temporary, limitBytes);
       if (written === 'too large') return 'too large';
       if (written.sha256 !== sha256) return 'other hash';
-      await rename(temporary, join(options.outputDirectory, name));
+      await rename(temporary, path);
       state.artifactBytes += written.bytes - (received.get(name)?.bytes ?? 0);
       received.set(name, written);
       options.onActivity?.();
@@ -190,6 +202,7 @@ export async function startTransferServer(options: TransferServerOptions): Promi
   const base = urlOf(server, options.address.host);
   return {
     fileUrl: `${base}/file`,
+    passwordUrl: `${base}/password`,
     deliverUrl: `${base}/artifacts`,
     token,
     bytesServed: () => state.bytesServed,
@@ -200,6 +213,12 @@ export async function startTransferServer(options: TransferServerOptions): Promi
         server.closeAllConnections();
       }),
   };
+}
+
+function sendPassword(response: ServerResponse, password: string): void {
+  response.setHeader('Cache-Control', 'no-store');
+  response.setHeader('Content-Type', 'text/plain; charset=utf-8');
+  response.end(password);
 }
 
 async function writeBody(

@@ -16,8 +16,6 @@ import type { DocumentCache } from './cache.js';
 import type { DirectoryTarget } from './directory.js';
 import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
-import type { Outline } from './outline.js';
-import type { PdfReader } from './pdf-reader.js';
 import type { DownloadNotes, ExtractNotes } from './report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
@@ -149,7 +147,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
     const { scratchDirectory: scratch, signal } = session;
     const path = join(scratch, DOCUMENT);
     const begunAt = performance.now();
-    const [{ openPdf }, { keptPassword }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
+    const [{ openPdf, readOutline }, { keptPassword }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
       import('./pdf-reader.js'),
       import('./password.js'),
       import('./ocr.js'),
@@ -218,7 +216,7 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
           await writeFileAtomic(join(scratch, 'pages.jsonl'), pages.pagesJsonl(records));
           await writeFileAtomic(join(scratch, 'text.txt'), pages.plainText(records));
           await writeFileAtomic(join(scratch, EXTRACT_NOTES), JSON.stringify(notes));
-          pages.checkReadable(document.name, records);
+          pages.checkReadable(document.name, records, reader.pages);
           progress({ done: counts.total, total: counts.total, unit: 'pages' });
           return { pages: counts, engine };
         } finally {
@@ -348,16 +346,6 @@ export async function sendKeptArtifacts(request: DeliverRequest): Promise<SentAr
     });
     return { files: artifacts.files.length };
   });
-}
-
-/** The bookmarks. That they can not be read costs the outline and not the document. */
-async function readOutline(reader: PdfReader, signal: AbortSignal): Promise<Outline> {
-  try {
-    return await reader.outline();
-  } catch (error) {
-    signal.throwIfAborted();
-    return { entries: [], error: messageOf(error) };
-  }
 }
 
 async function inSession<T>(run: (session: CurrentSession, settings: DocumentSettings) => Promise<T>): Promise<T> {

@@ -47,6 +47,8 @@ export interface ReadingOptions {
 
 const MIN_WORDS = 8;
 const MAX_WORDS = 45;
+/** Before anything is counted: a page may have two million characters. */
+const MAX_CHARACTERS = 1_000;
 /** Scripts without spaces are cut into more and shorter words. */
 const MAX_UNSPACED_WORDS = 80;
 /** What is no longer than this and has no end is a heading or a label, and not the first half of a sentence. */
@@ -67,8 +69,12 @@ const SHORT_LINE_SHARE = 0.65;
 const LANGUAGE_SAMPLE = 20_000;
 /** Beyond this the first part of the document has to do: it is longer than 30 books, and memory is bounded. */
 const MAX_SENTENCES = 150_000;
-/** Lists of sources and registers come this late in a document. */
+const MAX_PARAGRAPH = 20_000;
+/** So many lines or sentences are read between two chances to do something else. */
+const SLICE = 100;
+/** Lists of sources and registers come this late in a document that has so many pages. */
 const BACK_MATTER_SHARE = 0.6;
+const BACK_MATTER_PAGES = 5;
 
 /** Stands for what was dropped from the middle of a paragraph. The text of pages has no control characters. */
 const GAP = '\u0000';
@@ -112,8 +118,7 @@ export function isBackMatter(title: string): boolean {
 export function* readSentences(pages: readonly PageText[], options: ReadingOptions = {}): Sliced<CleanText> {
   const lines: Line[][] = [];
   for (const { text } of pages) {
-    yield;
-    lines.push(linesOf(text));
+    lines.push(yield* linesOf(text));
   }
   const furniture = yield* findFurniture(lines);
   const lexicon = lexiconFor(languageOf(sampleWords(pages)));
@@ -126,7 +131,7 @@ export function* readSentences(pages: readonly PageText[], options: ReadingOptio
   for (const [index, { page }] of pages.entries()) {
     yield;
     const wanted = options.headings?.filter((heading) => heading.firstPage === page) ?? [];
-    const isLate = index + 1 > pages.length * BACK_MATTER_SHARE;
+    const isLate = pages.length >= BACK_MATTER_PAGES && index + 1 > pages.length * BACK_MATTER_SHARE;
     const paragraphs = paragraphsOf(lines[index] ?? [], furniture);
     for (const [place, paragraph] of paragraphs.entries()) {
       if (isLate && isBackMatter(paragraph)) inBackMatter = true;
@@ -134,10 +139,11 @@ export function* readSentences(pages: readonly PageText[], options: ReadingOptio
       for (const heading of wanted) {
         if (!headings.has(heading) && isHeading(paragraph, heading.title)) headings.set(heading, found.length);
       }
-      const sentences = sentencesIn(paragraph);
+      const sentences = yield* sentencesIn(paragraph);
       if (place === 0 && isOpen) sentences.shift();
       if (inBackMatter || options.left?.has(page) === true) continue;
-      for (const raw of sentences) {
+      for (const [number, raw] of sentences.entries()) {
+        if (number % SLICE === 0) yield;
         const sentence = raw.replace(LEADING_MARK, '');
         if (!isSentence(sentence)) continue;
         const key = sentence.toLowerCase().replace(/\s+/g, '');
@@ -149,7 +155,7 @@ export function* readSentences(pages: readonly PageText[], options: ReadingOptio
       }
     }
     const last = paragraphs.at(-1);
-    if (last !== undefined) isOpen = !TERMINAL.test(last) && wordsOf(last).length > MAX_LABEL_WORDS;
+    if (last !== undefined) isOpen = !TERMINAL.test(last) && wordsOf(last.slice(0, 200)).length > MAX_LABEL_WORDS;
   }
   return { language: lexicon.language, lexicon, sentences: found, headings };
 }
@@ -172,11 +178,14 @@ interface Line {
   readonly hasLetters: boolean;
 }
 
-function linesOf(text: string): Line[] {
-  return text.split('\n').map((raw) => {
+function* linesOf(text: string): Sliced<Line[]> {
+  const lines: Line[] = [];
+  for (const raw of text.split('\n')) {
+    if (lines.length % SLICE === 0) yield;
     const line = raw.trim();
-    return { text: line, form: masked(line), hasLetters: letterShare(line) >= MIN_LETTER_SHARE };
-  });
+    lines.push({ text: line, form: masked(line), hasLetters: letterShare(line) >= MIN_LETTER_SHARE });
+  }
+  return lines;
 }
 
 /** The forms of lines that are repeated over pages: running heads, page numbers, slugs. */
@@ -262,19 +271,26 @@ function joined(before: string, after: string): string {
   return isTight || before.endsWith(GAP) ? before + after : `${before} ${after}`;
 }
 
-/** The sentences of a paragraph. The segmenter does not know abbreviations, and ends one inside of an address. */
-function sentencesIn(paragraph: string): string[] {
+/**
+ * The sentences of a paragraph. The segmenter does not know abbreviations, and ends one inside of an address. Each of
+ * its steps takes the longer the longer the text is, so a very long paragraph is cut, at the cost of a sentence.
+ */
+function* sentencesIn(paragraph: string): Sliced<string[]> {
   const found: string[] = [];
-  let current = '';
-  for (const { segment } of segmenter.segment(paragraph)) {
-    current += segment;
-    const end = current.slice(-MAX_END);
-    const isWhole = /\s$/.test(end) || /[。！？．]["'”’」』）)]*$/u.test(end);
-    if (!isWhole || ABBREVIATION.test(end)) continue;
-    found.push(current.trim());
-    current = '';
+  for (let from = 0; from < paragraph.length; from += MAX_PARAGRAPH) {
+    yield;
+    const isCut = from + MAX_PARAGRAPH < paragraph.length;
+    let current = from === 0 ? '' : GAP;
+    for (const { segment } of segmenter.segment(paragraph.slice(from, from + MAX_PARAGRAPH))) {
+      current += segment;
+      const end = current.slice(-MAX_END);
+      const isWhole = /\s$/.test(end) || /[。！？．]["'”’」』）)]*$/u.test(end);
+      if (!isWhole || ABBREVIATION.test(end)) continue;
+      found.push(current.trim());
+      current = '';
+    }
+    if (current !== '') found.push(isCut ? current + GAP : current.trim());
   }
-  if (current !== '') found.push(current.trim());
   return found;
 }
 
@@ -284,7 +300,7 @@ function letterShare(line: string): number {
 }
 
 function isSentence(text: string): boolean {
-  if (text.includes(GAP) || !TERMINAL.test(text)) return false;
+  if (text.length > MAX_CHARACTERS || text.includes(GAP) || !TERMINAL.test(text)) return false;
   const first = /^["'“‘«„»‹¿¡「『]*([\p{L}\p{N}])/u.exec(text)?.[1];
   // A script without case has no capitals to ask for.
   const begins = first !== undefined && (first !== first.toLowerCase() || first.toLowerCase() === first.toUpperCase());

@@ -84,7 +84,7 @@ async function placeOf(target: DirectoryTarget): Promise<Place> {
   const { path, allowed, runId, fencingToken } = target;
   // Not under a listed directory and not there are one answer: the difference would tell what is on the disk.
   const refusal = refused(
-    `The worker does not write artifacts into ${path}: what it lies in is not there, or under no directory of document.allow_output.`,
+    `The worker does not write artifacts into ${path}: ${dirname(path)} is not there, or under no directory of document.allow_output.`,
     'List a directory that exists in document.allow_output (ATLAS_DOCUMENT_ALLOW_OUTPUT) of the worker, and deliver into it.',
   );
   if (!isAbsolute(path)) throw refusal;

@@ -15,8 +15,6 @@ import { hashFile } from './files.js';
 import { checkIsCopy, httpGet, shown, unreachable, type GetLimits, type GetRequest } from './http-get.js';
 import { beginPart, discardPart, finishPart, partOf, partSize, PartWriter, readPartNotes } from './part-file.js';
 
-export { shown } from './http-get.js';
-
 export interface DownloadLimits extends GetLimits {
   readonly maxBytes: number;
   /** How many times one call goes on after a connection that had brought bytes. */

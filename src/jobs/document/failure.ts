@@ -10,14 +10,20 @@ export interface FailureOptions {
   readonly next?: string;
 }
 
+/**
+ * As much of a text as goes into a history. Paths, addresses and what servers and programs say have no bound of their
+ * own.
+ */
+const MAX_CHARACTERS = 1_000;
+
 /** A failure of the catalogue. Whether it is retried follows from the catalogue alone. */
 export function failure(code: ErrorCode, message: string, options: FailureOptions = {}): ApplicationFailure {
   return ApplicationFailure.create({
     type: code,
-    message,
+    message: bounded(message),
     nonRetryable: !ERRORS[code].retryable,
-    details: [{ next: options.next ?? ERRORS[code].next }],
-    ...(options.cause instanceof Error ? { cause: options.cause } : {}),
+    details: [{ next: bounded(options.next ?? ERRORS[code].next) }],
+    ...(options.cause instanceof Error ? { cause: boundedError(options.cause) } : {}),
   });
 }
 
@@ -26,6 +32,18 @@ export function tooLarge(found: string, maxBytes: number): ApplicationFailure {
   return failure('TooLarge', `${found}; this worker takes at most ${maxBytes}.`, {
     next: 'Raise document.max_bytes (ATLAS_DOCUMENT_MAX_BYTES) of the worker, or split the document.',
   });
+}
+
+function bounded(text: string): string {
+  return text.length <= MAX_CHARACTERS ? text : `${text.slice(0, MAX_CHARACTERS)}…`;
+}
+
+/** An error as the history has it: the stack begins with the message, which must not come back through it. */
+function boundedError(error: Error): Error {
+  if (error.message.length <= MAX_CHARACTERS) return error;
+  const short = new Error(bounded(error.message));
+  short.name = error.name;
+  return short;
 }
 
 /** An {@link AtlasError} in the form of a failure, since its class would not survive; anything else as it is. */

@@ -49,7 +49,10 @@ export function ocrLanes(): number {
   return Math.max(1, Math.min(availableParallelism(), MAX_LANES));
 }
 
-/** Reads the pages that the checkpoint does not have, and returns all of them in order. */
+/**
+ * Reads the pages that the checkpoint does not have, and returns all of them in order; fewer when so many have failed
+ * that the document does, whatever the others hold.
+ */
 export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   const { reader, checkpoint, signal } = options;
   const lanes = limiter(options.lanes);
@@ -57,7 +60,10 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   const running = new Set<Promise<void>>();
   let broken: { readonly error: unknown } | undefined;
 
+  let failed = 0;
+
   const record = async (page: PageRecord): Promise<void> => {
+    if (page.method === 'failed') failed += 1;
     await checkpoint.add(page);
     options.onPage?.(checkpoint.done.size, page);
   };
@@ -67,7 +73,7 @@ export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   // One page ahead: pdfium reads the next one while this one is judged and recorded.
   let ahead = askForFacts(reader, missing[0]);
   for (const [index, page] of missing.entries()) {
-    if (broken !== undefined) break;
+    if (broken !== undefined || failed > reader.pages * MAX_FAILED_SHARE) break;
     signal.throwIfAborted();
     const { facts, error, ms } = await ahead;
     ahead = askForFacts(reader, missing[index + 1]);
@@ -231,20 +237,23 @@ export function countPages(records: readonly PageRecord[]): PageCounts {
   };
 }
 
-/** @throws ApplicationFailure `PageFailed`, `NothingReadable`. */
-export function checkReadable(name: string, records: readonly PageRecord[]): void {
+/**
+ * @param total The pages of the document, of which the records may be the first.
+ * @throws ApplicationFailure `PageFailed`, `NothingReadable`.
+ */
+export function checkReadable(name: string, records: readonly PageRecord[], total = records.length): void {
   const counts = countPages(records);
-  if (counts.failed > counts.total * MAX_FAILED_SHARE) {
+  if (counts.failed > total * MAX_FAILED_SHARE) {
     const first = records.find((record) => record.method === 'failed');
     throw failure(
       'PageFailed',
-      `${counts.failed} of the ${counts.total} pages of ${name} could not be read; the first is page ${first?.page ?? 0}: ` +
+      `${counts.failed} of the ${total} pages of ${name} could not be read; the first is page ${first?.page ?? 0}: ` +
         `${first?.error ?? 'unknown'}.`,
       { next: 'Look whether a viewer shows those pages, and repair the file, for example with `qpdf IN OUT`.' },
     );
   }
   if (counts.text + counts.ocr === 0) {
-    throw failure('NothingReadable', `None of the ${counts.total} pages of ${name} has readable text.`);
+    throw failure('NothingReadable', `None of the ${total} pages of ${name} has readable text.`);
   }
 }
 

@@ -10,9 +10,9 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { PasswordSource } from '../../contract/document.js';
 import { checkHost, guardedLookup, type AddressPolicy } from './addresses.js';
-import { shown } from './download.js';
 import { failure, isFailure, messageOf, systemCode } from './failure.js';
 import { writeFileAtomic } from './files.js';
+import { shown } from './http-get.js';
 
 /** Far above what any revision of the format takes. */
 export const MAX_PASSWORD_BYTES = 1024;

@@ -65,6 +65,16 @@ export async function openPdf(options: OpenPdfOptions): Promise<PdfReader> {
   return reader;
 }
 
+/** The bookmarks. That they can not be read costs the outline and not the document; the report says why. */
+export async function readOutline(reader: Pick<PdfReader, 'outline'>, signal: AbortSignal): Promise<Outline> {
+  try {
+    return await reader.outline();
+  } catch (error) {
+    signal.throwIfAborted();
+    return { entries: [], error: messageOf(error) };
+  }
+}
+
 class ThreadReader implements PdfReader {
   pages = 0;
   needsPassword = false;
@@ -152,7 +162,8 @@ class ThreadReader implements PdfReader {
       this.signal.throwIfAborted();
       throw error;
     }
-    if ('heapBytes' in answer && answer.heapBytes > this.limits.heapBytes) await this.stop();
+    const isBroken = answer.kind === 'failed' && answer.isBroken;
+    if (isBroken || ('heapBytes' in answer && answer.heapBytes > this.limits.heapBytes)) await this.stop();
     if (answer.kind === 'failed') throw new Error(answer.message);
     return answer;
   }

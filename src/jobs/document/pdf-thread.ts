@@ -22,7 +22,7 @@ export type PdfAnswer =
   | { readonly kind: 'facts'; readonly facts: PageFacts; readonly heapBytes: number }
   | { readonly kind: 'outline'; readonly outline: Outline; readonly heapBytes: number }
   | { readonly kind: 'image'; readonly image: PageImage; readonly heapBytes: number }
-  | { readonly kind: 'failed'; readonly message: string; readonly heapBytes: number };
+  | { readonly kind: 'failed'; readonly message: string; readonly isBroken: boolean; readonly heapBytes: number };
 
 const port = parentPort;
 if (port === null) throw new Error('This module is a thread of pdf-reader.js.');
@@ -44,11 +44,7 @@ try {
         say({ kind: 'image', image, heapBytes: pdf.heapBytes }, [image.pgm.buffer as ArrayBuffer]);
       }
     } catch (error) {
-      say({
-        kind: 'failed',
-        message: error instanceof Error ? error.message : String(error),
-        heapBytes: pdf.heapBytes,
-      });
+      say({ kind: 'failed', ...pdf.explain(error), heapBytes: pdf.heapBytes });
     }
   });
   say({ kind: 'opened', pages: pdf.pages, needsPassword: pdf.needsPassword });

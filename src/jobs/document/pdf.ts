@@ -57,6 +57,25 @@ function heap(pdfium: object): Uint8Array {
   return (pdfium as { readonly HEAPU8: Uint8Array }).HEAPU8;
 }
 
+/** What the WebAssembly of pdfium imports, as far as it matters here. */
+interface PdfiumImports {
+  readonly env: { emscripten_resize_heap: (bytes: number) => number };
+}
+
+/** Typed here, as its types come with those of browsers only. */
+const { WebAssembly } = globalThis as unknown as {
+  readonly WebAssembly: {
+    readonly Module: new (bytes: Uint8Array) => object;
+    readonly Instance: new (module: object, imports: object) => { readonly exports: object };
+  };
+};
+
+/**
+ * The memory that pdfium may take, for which it asks by this import. Its own limit is 2 GiB; a page of 36 megapixels
+ * needs 580 MB. Where it gets none it ends, and the thread with it: the page is an error.
+ */
+const MAX_HEAP_BYTES = 1024 ** 3;
+
 const OBJECT_TEXT = 1;
 /** Above this many characters, white space included, a text layer is not little. */
 const FEW_CHARACTERS = 200;
@@ -93,6 +112,7 @@ export class Pdf {
     private readonly document: number,
     /** Whether the document opens with a password only. */
     readonly needsPassword: boolean,
+    private readonly memory: { refused: boolean },
     private readonly close_: () => void,
   ) {
     this.pages = module.FPDF_GetPageCount(document);
@@ -101,8 +121,24 @@ export class Pdf {
   /** @throws {@link PdfOpenError} */
   static async open(path: string, password?: string): Promise<Pdf> {
     const wasm = createRequire(import.meta.url).resolve('@embedpdf/pdfium/pdfium.wasm');
-    // Its own buffer, as the file is larger than Node's pool of buffers. A copy would be garbage for as long as the thread lives.
-    const module = await init({ wasmBinary: readFileSync(wasm).buffer });
+    const compiled = new WebAssembly.Module(readFileSync(wasm));
+    const memory = { refused: false };
+    const overrides = {
+      instantiateWasm(imports: PdfiumImports, receive: (instance: object) => void): object {
+        const { emscripten_resize_heap: grow } = imports.env;
+        imports.env.emscripten_resize_heap = (bytes) => {
+          if (bytes >>> 0 <= MAX_HEAP_BYTES) return grow(bytes);
+          memory.refused = true;
+          return 0;
+        };
+        const instance = new WebAssembly.Instance(compiled, imports);
+        receive(instance);
+        return instance.exports;
+      },
+      // What it has to say about its memory is in the error as well.
+      printErr: () => undefined,
+    };
+    const module = await init(overrides);
     module.PDFiumExt_Init();
     const { pdfium } = module;
     const fd = openSync(path, 'r');
@@ -129,7 +165,7 @@ export class Pdf {
     // First without: a document that opens so does not need the password, and pdfium would refuse a wrong one for it.
     for (const tried of ['', ...(password === undefined ? [] : spellingsOf(password))]) {
       const document = module.FPDF_LoadCustomDocument(access, tried);
-      if (document !== 0) return new Pdf(module, document, tried !== '', free);
+      if (document !== 0) return new Pdf(module, document, tried !== '', memory, free);
       code = OPEN_ERRORS[module.FPDF_GetLastError()] ?? 'InvalidPdf';
       if (code !== 'PasswordRequired') break;
     }
@@ -140,6 +176,15 @@ export class Pdf {
   close(): void {
     this.module.FPDF_CloseDocument(this.document);
     this.close_();
+  }
+
+  /** Why the last question has failed, and whether pdfium can be asked another one. */
+  explain(error: unknown): { readonly message: string; readonly isBroken: boolean } {
+    // A trap in WebAssembly, or the end that pdfium makes by itself: its memory may be in any state.
+    const isBroken = !(error instanceof Error) || error.name === 'RuntimeError';
+    const mebibytes = MAX_HEAP_BYTES / 1024 ** 2;
+    if (this.memory.refused) return { message: `pdfium ran out of its ${mebibytes} MiB of memory`, isBroken: true };
+    return { message: error instanceof Error ? error.message : String(error), isBroken };
   }
 
   /** How much memory pdfium has taken. WebAssembly never gives it back. */
@@ -302,12 +347,10 @@ export class Pdf {
   /** From 1; null when it leads to an address, another file, or nowhere. */
   private pageOf(bookmark: number): number | null {
     const m = this.module;
-    let destination = m.FPDFBookmark_GetDest(this.document, bookmark);
-    if (destination === 0) {
-      const action = m.FPDFBookmark_GetAction(bookmark);
-      if (action === 0 || m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
-      destination = m.FPDFAction_GetDest(this.document, action);
-    }
+    // pdfium finds the destination of an action by itself, also that of one which leads into another file.
+    const action = m.FPDFBookmark_GetAction(bookmark);
+    if (action !== 0 && m.FPDFAction_GetType(action) !== ACTION_GOTO) return null;
+    const destination = m.FPDFBookmark_GetDest(this.document, bookmark);
     if (destination === 0) return null;
     const index = m.FPDFDest_GetDestPageIndex(this.document, destination);
     return index >= 0 && index < this.pages ? index + 1 : null;

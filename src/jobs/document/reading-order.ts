@@ -131,11 +131,11 @@ function withLettersOfGlyphs(characters: readonly PlacedCharacter[]): string {
 
 /**
  * Whether pdfium has turned the letters of this glyph. It has where the font's map gives several letters, and has not
- * where the map gives one ligature that pdfium takes apart itself. A word can not begin with a mark.
+ * where the map gives one ligature that pdfium takes apart itself. Turned letters do not end with a mark, as a word
+ * does not begin with one.
  */
 function isReversed(glyph: readonly string[]): boolean {
   if (glyph.length < 2) return false;
-  if (MARK.test(glyph[0] ?? '')) return true;
   return !MARK.test(glyph.at(-1) ?? '') && !ligatures().has(glyph.join(''));
 }
 

@@ -1,7 +1,7 @@
 /**
  * `summary.md`, for a person, and `report.json`, for whoever has to know how each page came about. Pure.
  */
-import type { ArtifactFile } from '../../contract/document.js';
+import { OUTLINE_HEADING, type ArtifactFile } from '../../contract/document.js';
 import type { PageRecord } from './checkpoint.js';
 import type { Sentence } from './clean.js';
 import type { Outline, Section } from './outline.js';
@@ -32,8 +32,6 @@ export interface SectionSummary extends Section {
   readonly sentences: readonly Sentence[];
 }
 
-/** Below it, `summary.md` has the sections. */
-const OUTLINE_HEADING = '## Outline';
 /** More sections than this are a list and not an outline; report.json has them. */
 export const MAX_SECTIONS_SHOWN = 40;
 

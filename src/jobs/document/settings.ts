@@ -118,7 +118,8 @@ export const DOCUMENT_SETTINGS: readonly DocumentSetting[] = [
     env: 'ATLAS_DOCUMENT_TOOL_MEMORY_BYTES',
     kind: 'number',
     default: String(1024 ** 3),
-    // Below this tesseract does not even start.
+    // With this tesseract reads a page of the most pixels (240 MB); with half of it, it does not even start. The default
+    // leaves room for what it takes of a page of pure noise, 800 MB.
     bounds: { min: 256 * 1024 ** 2, max: 2 ** 40 },
     description: 'How much memory (address space) one run of an installed program may take, in bytes.',
   },

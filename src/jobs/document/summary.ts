@@ -7,7 +7,7 @@
  * beat every summariser that could be had as a package.
  */
 import type { Sentence } from './clean.js';
-import { runAtOnce, type Sliced } from './slices.js';
+import type { Sliced } from './slices.js';
 
 /** LexRank compares each candidate with each other: 300 of them cost 0.1 s, the 5,600 of a book 27 s. */
 const MAX_CANDIDATES = 300;
@@ -31,11 +31,6 @@ interface Vector {
 }
 
 /** The best sentences, in the order in which they stand in the document; all there are when there are fewer. */
-export function summarize(sentences: readonly Sentence[], count: number): Sentence[] {
-  return runAtOnce(rankSentences(sentences, count));
-}
-
-/** The same, in slices. */
 export function* rankSentences(
   sentences: readonly Sentence[],
   count: number,

@@ -6,6 +6,7 @@ import {
   parseList,
   parseServeAddress,
   parseSha256,
+  parseSummaryLength,
 } from '../../../../src/commands/support/parse.js';
 import { didYouMean } from '../../../../src/commands/support/did-you-mean.js';
 
@@ -37,6 +38,24 @@ describe('parseDurationMs', () => {
 describe('integerBetween', () => {
   it.each(['0', '10', '1.5', 'x', '', '-1', '1e1', '0x5'])('refuses %j', (text) => {
     expect(() => integerBetween(1, 9)(text)).toThrow('is not a whole number from 1 to 9');
+  });
+});
+
+describe('parseSummaryLength', () => {
+  it.each([
+    ['short', 3],
+    ['medium', 6],
+    ['long', 12],
+    ['1', 1],
+    ['100', 100],
+  ])('reads %s', (text, expected) => {
+    expect(parseSummaryLength(text)).toBe(expected);
+  });
+
+  it.each(['0', '101', '1.5', 'Long', 'lang', '', '-1', '1e1', '0x5'])('refuses %j', (text) => {
+    expect(() => parseSummaryLength(text)).toThrow(
+      `"${text}" is neither short, medium, long nor a number of sentences from 1 to 100`,
+    );
   });
 });
 

@@ -4,7 +4,7 @@ import { mkdtemp, open, readdir, readFile, rm, writeFile, type FileHandle } from
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import {
   DEFAULT_SERVE_ADDRESS,
   startTransferServer,
@@ -236,5 +236,46 @@ describe('the address', () => {
     const response = await fetch(only.fileUrl, { headers: { authorization: `Bearer ${only.token}` } });
     expect(response.status).toBe(404);
     await only.close();
+  });
+});
+
+describe('a password', () => {
+  async function serve(password?: string): Promise<TransferServer> {
+    const started = await startTransferServer({
+      address: DEFAULT_SERVE_ADDRESS,
+      ...(password === undefined ? {} : { password }),
+    });
+    onTestFinished(() => started.close());
+    return started;
+  }
+
+  it('is given to whoever has the token, and is not to be stored on its way', async () => {
+    const { passwordUrl, token } = await serve('open sesame \u00e9');
+    const answer = await fetch(passwordUrl, { headers: { authorization: `Bearer ${token}` } });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('cache-control')).toBe('no-store');
+    expect(await answer.text()).toBe('open sesame \u00e9');
+  });
+
+  it('is not given without the token, nor by another method', async () => {
+    const { passwordUrl, token } = await serve('sesame');
+    for (const headers of [{}, { authorization: 'Bearer wrong' }]) {
+      const answer = await fetch(passwordUrl, { headers });
+      expect(answer.status).toBe(401);
+      expect(await answer.text()).not.toContain('sesame');
+    }
+    const put = await fetch(passwordUrl, { method: 'PUT', body: 'x', headers: { authorization: `Bearer ${token}` } });
+    expect(put.status).toBe(404);
+  });
+
+  it('is not there when the document has none', async () => {
+    const { passwordUrl, token } = await serve();
+    expect((await fetch(passwordUrl, { headers: { authorization: `Bearer ${token}` } })).status).toBe(404);
+  });
+
+  it('is all there is where no artifacts are taken', async () => {
+    const { deliverUrl, token } = await serve('sesame');
+    const headers = { authorization: `Bearer ${token}`, 'x-atlas-sha256': hash('x') };
+    expect((await fetch(`${deliverUrl}/a.txt`, { method: 'PUT', body: 'x', headers })).status).toBe(404);
   });
 });

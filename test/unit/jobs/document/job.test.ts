@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { DocumentSource } from '../../../../src/contract/document.js';
 import { ERRORS, findError } from '../../../../src/contract/errors.js';
+import { VERSION } from '../../../../src/contract/version.js';
 import {
   deliverDocument,
   downloadDocument,
@@ -20,7 +21,13 @@ import {
 } from '../../../../src/jobs/document/activities.js';
 import type { ExtractedPages } from '../../../../src/jobs/document/steps.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
-import { makeEncryptedPdf, makePdf, makeUnknownEncryptionPdf, truncated } from '../../../support/pdf.js';
+import {
+  makeEncryptedPdf,
+  makePdf,
+  makePdfWithBookmarks,
+  makeUnknownEncryptionPdf,
+  truncated,
+} from '../../../support/pdf.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const TEXT_PDF = makePdf([
@@ -110,6 +117,55 @@ describe('a document', () => {
     expect(requests).toBe(1);
     expect((await stat(join(session.scratch, 'document.pdf'))).size).toBe(TEXT_PDF.length);
     server.close();
+  });
+
+  it('with bookmarks has its sections in the summary, and its outline and key phrases in the report', async () => {
+    const chapter = (name: string, work: string): string[] => [
+      `The harbour ${name} has a house of its own on the old quay.`,
+      `Each day the harbour ${name} ${work} before the first boat comes in.`,
+      `Nobody but the harbour ${name} may enter the little tower at night.`,
+    ];
+    const content = makePdfWithBookmarks(
+      [chapter('master', 'writes the book'), chapter('pilot', 'reads the tide table')],
+      [
+        { title: 'The master', level: 1, page: 1 },
+        { title: 'His tower', level: 2, page: 1 },
+        { title: 'The *pilot*', level: 1, page: 2 },
+      ],
+    );
+    const document = await session.run(downloadDocument, await fileSource(content));
+    await session.run(extractPages, { document, language: 'eng' });
+    await session.run(summarizeDocument, { document, sentences: 3 });
+    const summary = await readFile(join(session.scratch, 'summary.md'), 'utf8');
+    expect(summary.split('\n').filter((line) => line.startsWith('Key phrases: '))).toEqual([
+      expect.stringContaining('harbour master'),
+    ]);
+    const [top, outline] = summary.split('## Outline\n');
+    expect(top?.split('\n').filter((line) => line.startsWith('- '))).toHaveLength(3);
+    expect(outline?.trim().split('\n')).toEqual([
+      '- **The master** (page 1)',
+      expect.stringMatching(/^ {2}- .+ harbour master .+\. \(page 1\)$/),
+      '- **The *pilot*** (page 2)',
+      expect.stringMatching(/^ {2}- .+ harbour pilot .+\. \(page 2\)$/),
+    ]);
+    const report = JSON.parse(await readFile(join(session.scratch, 'report.json'), 'utf8')) as Record<string, unknown>;
+    expect(report).toMatchObject({
+      versions: { atlas: VERSION, node: process.versions.node },
+      timingsMs: { download: expect.any(Number), pages: expect.any(Number), summary: expect.any(Number) },
+      summary: { sentences: 3, candidates: 6, language: 'en' },
+      keyPhrases: expect.arrayContaining([expect.stringContaining('harbour master')]),
+      outline: {
+        entries: [
+          { title: 'The master', level: 1, page: 1 },
+          { title: 'His tower', level: 2, page: 1 },
+          { title: 'The *pilot*', level: 1, page: 2 },
+        ],
+      },
+      artifacts: ['pages.jsonl', 'text.txt', 'summary.md'].map((name) => ({
+        name,
+        sha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+      })),
+    });
   });
 
   it('keeps its summary short when it has next to no text', async () => {

@@ -2,11 +2,12 @@
  * Both engines on the scanned pages of the sample, against what those pages say; and what is left when an engine is
  * stopped.
  */
-import { execFileSync } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { execFile, execFileSync } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeSample, SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
 import { openOcr, recognizePage, type Ocr } from '../../../../src/jobs/document/ocr.js';
@@ -19,9 +20,9 @@ const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.m
 const DPI = 200;
 const MAX_PIXELS = 25_000_000;
 
-function installed(command: string, argument: string): boolean {
+function installed(command: string, ...args: string[]): boolean {
   try {
-    execFileSync(command, [argument], { stdio: 'ignore' });
+    execFileSync(command, args, { stdio: 'ignore' });
     return true;
   } catch {
     return false;
@@ -30,6 +31,7 @@ function installed(command: string, argument: string): boolean {
 
 const hasTesseract = installed('tesseract', '--version');
 const hasPdftoppm = installed('pdftoppm', '-v');
+const canUnshare = installed('unshare', '--map-root-user', '--net', 'true');
 
 let directory: string;
 let controller: AbortController;
@@ -95,6 +97,32 @@ describe('the npm engine', () => {
     expect(await readdir('.')).toEqual(before);
     expect(await readdir(directory)).toEqual([]);
   });
+
+  it.skipIf(!canUnshare)(
+    `reads where there is no network at all${canUnshare ? '' : ' (unshare is not permitted here)'}`,
+    async () => {
+      const picture = join(directory, 'page.pgm');
+      await writeFile(picture, (await reader.render(5, 100, MAX_PIXELS)).pgm);
+      const module = new URL('../../../../dist/jobs/document/ocr-npm.js', import.meta.url).href;
+      const script = `
+        const { openNpm } = await import(${JSON.stringify(module)});
+        const { readFileSync } = await import('node:fs');
+        const { networkInterfaces } = await import('node:os');
+        const ocr = await openNpm({ language: 'eng', directory: '.', signal: new AbortController().signal });
+        const { text } = await ocr.recognize({ pgm: readFileSync('page.pgm') });
+        await ocr.close();
+        console.log(JSON.stringify({ text, networks: Object.keys(networkInterfaces()) }));`;
+      const run = promisify(execFile);
+      const { stdout } = await run(
+        'unshare',
+        ['--map-root-user', '--net', process.execPath, '--input-type=module', '-e', script],
+        { cwd: directory, timeout: 100_000 },
+      );
+      const { text, networks } = JSON.parse(stdout) as { text: string; networks: string[] };
+      expect(networks).toEqual([]);
+      expect(errorRate(text, truthOf(5))).toBeLessThan(0.1);
+    },
+  );
 
   it('gives the picture up when it is stopped', async () => {
     const engine = await open('npm');

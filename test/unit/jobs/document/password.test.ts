@@ -3,7 +3,7 @@
  * afterwards. The installed programs are scripts here that write down how they were called.
  */
 import { once } from 'node:events';
-import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -22,6 +22,7 @@ import { openPdf } from '../../../../src/jobs/document/pdf-reader.js';
 import { closedPort } from '../../../support/document-server.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 import { makeEncryptedPdf, makePdf, type Encryption } from '../../../support/pdf.js';
+import { makeFakePrograms } from '../../../support/programs.js';
 
 const PASSWORD = 'open-sesame-4711';
 const TOKEN = 'the token of the run';
@@ -126,7 +127,8 @@ describe('the password of a document', () => {
   const content = makeEncryptedPdf({ method: 'aes-256', user: PASSWORD }, [[LINE], { image: 'stripes' }]);
 
   it('is asked for once, and later steps and attempts have it although nobody serves it any more', async () => {
-    const programs = await recordingPrograms();
+    const programs = await makeFakePrograms(session.directory);
+    vi.stubEnv('PATH', programs.path);
     vi.stubEnv('ATLAS_DOCUMENT_OCR_ENGINE', 'native');
     const source = await fileSource(content);
     const server = await servePassword();
@@ -246,31 +248,4 @@ function redirect(request: IncomingMessage, response: ServerResponse): void {
 
 function cutOff(response: ServerResponse): void {
   response.writeHead(200, { 'content-length': 100 }).write('half', () => response.destroy());
-}
-
-/** A PATH on which tesseract and pdftoppm are scripts that write down how they were called. */
-async function recordingPrograms(): Promise<{ calls: () => Promise<string[]> }> {
-  const bin = join(session.directory, 'bin');
-  const log = join(session.directory, 'calls');
-  await mkdir(bin);
-  await writeFile(log, '');
-  const cell = (text: string): string => ['5', '1', '1', '1', '1', '1', '0', '0', '1', '1', '96', text].join('\\t');
-  const script = (name: string): string =>
-    [
-      '#!/bin/sh',
-      `echo "${name} $*" >> '${log}'`,
-      'case "$1" in',
-      '  --version) echo "tesseract 5.0.0";;',
-      '  --list-langs) echo eng;;',
-      '  -v) echo "pdftoppm version 22.0.0";;',
-      `  *) cat > /dev/null; printf '${cell('Night')}\\n${cell('watch')}\\n';;`,
-      'esac',
-      '',
-    ].join('\n');
-  for (const name of ['tesseract', 'pdftoppm']) {
-    await writeFile(join(bin, name), script(name));
-    await chmod(join(bin, name), 0o755);
-  }
-  vi.stubEnv('PATH', `${bin}:${process.env['PATH'] ?? ''}`);
-  return { calls: async () => (await readFile(log, 'utf8')).trim().split('\n') };
 }

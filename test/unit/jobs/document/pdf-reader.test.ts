@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openPdf, PDF_LIMITS, type PdfLimits, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
-import { makePdf } from '../../../support/pdf.js';
+import { makeGlyphPdf, makePdf } from '../../../support/pdf.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const MAX_PIXELS = 25_000_000;
@@ -86,6 +86,22 @@ describe('an abort', () => {
     await expect(drawing).rejects.toBe(reason);
     await expect(pdf.facts(1)).rejects.toBe(reason);
   });
+});
+
+it('the letters of a right-to-left ligature come in their order, however the font tells them', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'atlas-pdf-'));
+  try {
+    // From left to right: meem, lam-alef, seen.
+    for (const ligature of ['\u0644\u0627', '\uFEFB']) {
+      const path = join(directory, 'a.pdf');
+      await writeFile(path, makeGlyphPdf(['\u0645', ligature, '\u0633']));
+      const pdf = await open({}, path);
+      expect((await pdf.facts(1)).text).toBe('\u0633\u0644\u0627\u0645');
+      await pdf.close();
+    }
+  } finally {
+    await rm(directory, { recursive: true });
+  }
 });
 
 it('a file that is gone can not be opened, and says so', async () => {

@@ -38,6 +38,8 @@ describe('vertical columns', () => {
   it('are no matter of horizontal lines, whatever their script', () => {
     const horizontal = [...line('横書きの一行目', 700), { character: '\n', x: 0, y: 0 }, ...line('二行目', 680)];
     expect(readingOrder(horizontal)).toBe('横書きの一行目\n二行目');
+    const label = [...line('横書きの一行目', 700), ...column('縦書', 200, 650)];
+    expect(readingOrder(label)).toBe('横書きの一行目縦書');
     const latin = [...column('abc', 100, 700), ...column('def', 120, 700)];
     expect(readingOrder(latin)).toBe('abcdef');
   });

@@ -159,6 +159,19 @@ describe('sentences', () => {
     for (const text of found) expect(text).not.toContain('chapter');
   });
 
+  it('of a page that is one very long line are whole', () => {
+    const name = (index: number): string => String.fromCharCode(97 + (index % 26), 97 + Math.floor(index / 26));
+    const all = Array.from(
+      { length: 600 },
+      (_, index) => `The boat ${name(index)} came into Port Ellery on a day of rain.`,
+    );
+    const found = textsOf(all.join(' '));
+    // Where the line is cut a sentence is lost, and no part of it is taken for one.
+    expect(found.length).toBeGreaterThan(595);
+    expect(found.length).toBeLessThan(600);
+    for (const text of found) expect(all).toContain(text);
+  });
+
   it('of scripts without spaces are joined without them', () => {
     expect(textsOf('港の管理者だけが船に停泊場所を\n与えることができる。')).toEqual([
       '港の管理者だけが船に停泊場所を与えることができる。',
