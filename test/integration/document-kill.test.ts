@@ -179,44 +179,44 @@ async function killOnce(worker: Atlasd, pages: number): Promise<Kill> {
   };
 }
 
-describe(`an executor that is killed with -9 while it reads (seed ${SEED})`, { timeout: 2 * RUN_LIMIT_MS }, () => {
-  const client = useClient();
+describe.each(['native', 'npm'] as const)(
+  `an executor killed with -9 while it reads by %s (seed ${SEED})`,
+  (engine) => {
+    const client = useClient();
 
-  /** One run on a worker of its own, killed once so many pages are done. */
-  async function run(engine: 'native' | 'npm', path: string, killAfter?: number): Promise<Run> {
-    const watch = await watchOcr(engine);
-    const { url, sent, size } = await serve(path);
-    const fleet = uniqueFleet();
-    const args = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', engine];
-    const worker = await startAtlasd({ fleet, args, env: watch.env });
-    const handle = await client().workflow.start(PROCESS_DOCUMENT_WORKFLOW, {
-      taskQueue: fleet,
-      workflowId: uniqueId('document'),
-      args: [{ source: { kind: 'url', url } }],
-      workflowExecutionTimeout: RUN_LIMIT_MS,
-    });
+    /** One run on a worker of its own, killed once so many pages are done. */
+    async function run(path: string, killAfter?: number): Promise<Run> {
+      const watch = await watchOcr(engine);
+      const { url, sent, size } = await serve(path);
+      const fleet = uniqueFleet();
+      const args = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', engine];
+      const worker = await startAtlasd({ fleet, args, env: watch.env });
+      const handle = await client().workflow.start(PROCESS_DOCUMENT_WORKFLOW, {
+        taskQueue: fleet,
+        workflowId: uniqueId('document'),
+        args: [{ source: { kind: 'url', url } }],
+        workflowExecutionTimeout: RUN_LIMIT_MS,
+      });
 
-    const kill = killAfter === undefined ? undefined : await killOnce(worker, killAfter);
-    const result = (await handle.result()) as DocumentResult;
-    expect(sent()).toBe(size);
-    const files = new Map<string, string>();
-    for (const { name } of result.artifacts.files) {
-      files.set(name, await readFile(join(worker.stateDirectory, 'kept', result.artifacts.id, name), 'utf8'));
+      const kill = killAfter === undefined ? undefined : await killOnce(worker, killAfter);
+      const result = (await handle.result()) as DocumentResult;
+      expect(sent()).toBe(size);
+      const files = new Map<string, string>();
+      for (const { name } of result.artifacts.files) {
+        files.set(name, await readFile(join(worker.stateDirectory, 'kept', result.artifacts.id, name), 'utf8'));
+      }
+      const activities = await activitiesOf(handle);
+      const recognitions = await watch.recognitions();
+      expect(await worker.stop()).toBe(0);
+      if (kill === undefined) return { result, activities, files, recognitions };
+      const checkpointAtEnd = await readFile(kill.witness, 'utf8');
+      return { result, activities, files, recognitions, kill: { ...kill, checkpointAtEnd } };
     }
-    const activities = await activitiesOf(handle);
-    const recognitions = await watch.recognitions();
-    expect(await worker.stop()).toBe(0);
-    if (kill === undefined) return { result, activities, files, recognitions };
-    const checkpointAtEnd = await readFile(kill.witness, 'utf8');
-    return { result, activities, files, recognitions, kill: { ...kill, checkpointAtEnd } };
-  }
 
-  it.for(['native', 'npm'] as const)(
-    'reads no page again that was done, and loses none: %s',
-    async (engine, { skip }) => {
+    it('reads no page again that was done, and loses none', { timeout: 2 * RUN_LIMIT_MS }, async ({ skip }) => {
       if (engine === 'native' && programPath('tesseract') === undefined) skip('tesseract is not installed');
       const path = await documentPath();
-      const whole = await run(engine, path);
+      const whole = await run(path);
       const { total } = whole.result.pages;
       expect(whole.result).toMatchObject({ engine, pages: { ocr: total, failed: 0 }, sessionAttempts: 1 });
       const pictures = whole.recognitions.map(({ picture }) => picture);
@@ -226,7 +226,7 @@ describe(`an executor that is killed with -9 while it reads (seed ${SEED})`, { t
       // Early enough that there is something left of a small document when the signal comes.
       const last = GIVEN_FILE === undefined ? total / 2 : total - 2 * ocrLanes();
       const page = random(SEED).whole(1, last);
-      const broken = await run(engine, path, page);
+      const broken = await run(path, page);
       const { kill } = broken;
       if (kill === undefined) throw new Error('It was not killed.');
       const done = pagesIn(kill.checkpoint);
@@ -260,6 +260,6 @@ describe(`an executor that is killed with -9 while it reads (seed ${SEED})`, { t
         'deliverDocument 1',
       ]);
       expect(broken.activities.filter(({ type }) => type === 'atlas:acquireWorker')).toHaveLength(1);
-    },
-  );
-});
+    });
+  },
+);

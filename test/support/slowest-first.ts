@@ -22,6 +22,7 @@ export const SLOWEST: readonly string[] = [
   'test/integration/doctor.test.ts',
   'test/integration/release.test.ts',
   'test/integration/document.test.ts',
+  'test/integration/document-kill.test.ts',
   'test/integration/outages.test.ts',
   'test/unit/jobs/document/shared-pdfs.test.ts',
   'test/model/protocol/protocol.test.ts',
