@@ -373,7 +373,7 @@ async function serve({ programs }, { path, name }) {
 }
 
 async function pageCount({ path }) {
-  const { Pdf } = await import('../dist/jobs/document/pdf.js');
+  const { Pdf } = await import('../dist/jobs/document/pages/pdf.js');
   const pdf = await Pdf.open(path);
   try {
     return pdf.pages;

@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentResult } from '../../src/contract/document.js';
-import { ocrLanes } from '../../src/jobs/document/pages.js';
+import { ocrLanes } from '../../src/jobs/document/pages/read-pages.js';
 import { random } from '../chaos/random.js';
 import { startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';

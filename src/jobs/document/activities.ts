@@ -12,11 +12,11 @@ import { join } from 'node:path';
 import { currentSession, currentWorker, progress, type CurrentSession } from 'temporal-atlas/activity';
 import type { ArtifactFile, DeliverRequest, DocumentSource, PasswordSource } from '../../contract/document.js';
 import { VERSION } from '../../contract/version.js';
-import type { DocumentCache } from './cache.js';
-import type { DirectoryTarget } from './directory.js';
+import type { DocumentCache } from './fetch/cache.js';
+import type { DirectoryTarget } from './deliver/directory.js';
 import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
 import { hashFile, readJson, writeFileAtomic } from './files.js';
-import type { DownloadNotes, ExtractNotes } from './report.js';
+import type { DownloadNotes, ExtractNotes } from './summary/report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
   DeliveredDocument,
@@ -58,11 +58,14 @@ export async function downloadDocument(
   return await inSession(async (session, settings) => {
     const target = join(session.scratchDirectory, DOCUMENT);
     const notesPath = join(session.scratchDirectory, DOCUMENT_NOTES);
-    const [{ openSource }, { inspectPdf }] = await Promise.all([import('./sources.js'), import('./inspect.js')]);
+    const [{ openSource }, { inspectPdf }] = await Promise.all([
+      import('./fetch/sources.js'),
+      import('./fetch/inspect.js'),
+    ]);
     const { name, key, fetch } = openSource(source);
     // What may be refused comes before what takes long.
     if (options.deliverToDirectory !== undefined) {
-      const { checkDirectory } = await import('./directory.js');
+      const { checkDirectory } = await import('./deliver/directory.js');
       await checkDirectory(directoryOf(options.deliverToDirectory, session, settings));
     }
     const password = await passwordFrom(options.password, session, settings);
@@ -75,7 +78,7 @@ export async function downloadDocument(
     }
     const begunAt = performance.now();
     const cache = await openCache(session, settings);
-    const { diskOf } = await import('./disk.js');
+    const { diskOf } = await import('./fetch/disk.js');
     const { bytes, sha256, resumedBytes, cached, keep } = await fetch({
       target,
       settings,
@@ -109,8 +112,8 @@ async function passwordFrom(
   settings: DocumentSettings,
 ): Promise<string | undefined> {
   if (source === undefined) return undefined;
-  const { obtainPassword } = await import('./password.js');
-  const { listedAddresses } = await import('./addresses.js');
+  const { obtainPassword } = await import('./fetch/password.js');
+  const { listedAddresses } = await import('./fetch/addresses.js');
   return await obtainPassword(scratchDirectory, { source, policy: listedAddresses(settings.allowServed), signal });
 }
 
@@ -121,7 +124,7 @@ function directoryOf(path: string, session: CurrentSession, settings: DocumentSe
 
 /** Documents of earlier runs on this worker. */
 async function openCache({ worker }: CurrentSession, settings: DocumentSettings): Promise<DocumentCache> {
-  const { DocumentCache } = await import('./cache.js');
+  const { DocumentCache } = await import('./fetch/cache.js');
   const { log } = await import('@temporalio/activity');
   return await DocumentCache.open({
     directory: worker.cacheDirectory,
@@ -148,11 +151,11 @@ export async function extractPages(request: ExtractRequest): Promise<ExtractedPa
     const path = join(scratch, DOCUMENT);
     const begunAt = performance.now();
     const [{ openPdf, readOutline }, { keptPassword }, { openOcr }, { openCheckpoint }, pages] = await Promise.all([
-      import('./pdf-reader.js'),
-      import('./password.js'),
-      import('./ocr.js'),
-      import('./checkpoint.js'),
-      import('./pages.js'),
+      import('./pages/pdf-reader.js'),
+      import('./fetch/password.js'),
+      import('./pages/ocr.js'),
+      import('./pages/checkpoint.js'),
+      import('./pages/read-pages.js'),
     ]);
     const reader = await openPdf({ path, name: document.name, password: await keptPassword(scratch), signal });
     try {
@@ -242,9 +245,9 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
     const begunAt = performance.now();
     const { signal } = session;
     const [{ summarizePages }, { runSliced }, { summaryMarkdown, reportJson }] = await Promise.all([
-      import('./summary-of-pages.js'),
-      import('./slices.js'),
-      import('./report.js'),
+      import('./summary/summarize.js'),
+      import('./summary/slices.js'),
+      import('./summary/report.js'),
     ]);
     const wanted = Math.max(1, Math.min(Math.floor(request.sentences), MAX_SUMMARY_SENTENCES));
     const extract = (await readJson(join(scratch, EXTRACT_NOTES))) as ExtractNotes | undefined;
@@ -284,14 +287,14 @@ export async function summarizeDocument(request: SummarizeRequest): Promise<Summ
  */
 export async function deliverDocument(request: DeliverStepRequest): Promise<DeliveredDocument> {
   return await inSession(async (session, settings) => {
-    const { keepArtifacts, sendArtifacts } = await import('./artifacts.js');
-    const { listedAddresses } = await import('./addresses.js');
+    const { keepArtifacts, sendArtifacts } = await import('./deliver/artifacts.js');
+    const { listedAddresses } = await import('./fetch/addresses.js');
     const { name: worker, queue, keptDirectory, keptForMs } = session.worker;
     const { signal } = session;
     const id = session.runId;
     const { deliverTo, deliverToDirectory } = request;
     if (deliverToDirectory !== undefined) {
-      const { fillDirectory } = await import('./directory.js');
+      const { fillDirectory } = await import('./deliver/directory.js');
       const target = directoryOf(deliverToDirectory, session, settings);
       await fillDirectory(target, { scratch: session.scratchDirectory, signal });
     }
@@ -332,8 +335,8 @@ export async function sendKeptArtifacts(request: DeliverRequest): Promise<SentAr
   return await asFailures(async () => {
     const settings = readSettings();
     const { Context } = await import('@temporalio/activity');
-    const { keptFolder, sendArtifacts } = await import('./artifacts.js');
-    const { listedAddresses } = await import('./addresses.js');
+    const { keptFolder, sendArtifacts } = await import('./deliver/artifacts.js');
+    const { listedAddresses } = await import('./fetch/addresses.js');
     const { artifacts, deliverTo } = request;
     const folder = await keptFolder(currentWorker().keptDirectory, artifacts);
     await sendArtifacts({
@@ -359,7 +362,7 @@ async function inSession<T>(run: (session: CurrentSession, settings: DocumentSet
       session.signal.throwIfAborted();
       if (isFailure(error, 'OutOfDisk') || ['ENOSPC', 'EDQUOT'].includes(systemCode(error) ?? '')) {
         // The next attempt finds the room that earlier documents had.
-        const { diskOf } = await import('./disk.js');
+        const { diskOf } = await import('./fetch/disk.js');
         const cache = await openCache(session, readSettings());
         await cache.makeRoom(Number.POSITIVE_INFINITY, diskOf(session.scratchDirectory));
       }

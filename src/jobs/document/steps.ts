@@ -3,7 +3,7 @@
  * the workflow and the activities can both have it.
  */
 import type { ArtifactsReference, DeliveryTarget, PasswordSource } from '../../contract/document.js';
-import type { PageCounts } from './pages.js';
+import type { PageCounts } from './pages/read-pages.js';
 
 /** What the first step needs beside the source. */
 export interface DownloadOptions {

@@ -6,9 +6,9 @@ import {
   listedAddresses,
   publicAddresses,
   type AddressPolicy,
-} from '../../../../src/jobs/document/addresses.js';
-import { DOWNLOAD_LIMITS } from '../../../../src/jobs/document/download.js';
-import { checkUrl, httpGet } from '../../../../src/jobs/document/http-get.js';
+} from '../../../../src/jobs/document/fetch/addresses.js';
+import { DOWNLOAD_LIMITS } from '../../../../src/jobs/document/fetch/download.js';
+import { checkUrl, httpGet } from '../../../../src/jobs/document/fetch/http-get.js';
 
 /** A resolver that gives these addresses for every name. */
 function resolving(...addresses: string[]): typeof lookup {

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { deliverDocument, sendKeptArtifacts } from '../../../../src/jobs/document/activities.js';
-import { ARTIFACT_NAMES } from '../../../../src/jobs/document/artifacts.js';
+import { ARTIFACT_NAMES } from '../../../../src/jobs/document/deliver/artifacts.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 
 interface Received {

@@ -7,11 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { extractPages } from '../../../../src/jobs/document/activities.js';
-import { openCheckpoint, type PageRecord } from '../../../../src/jobs/document/checkpoint.js';
-import type { Ocr } from '../../../../src/jobs/document/ocr.js';
-import { checkReadable, MAX_PIXELS, readPages } from '../../../../src/jobs/document/pages.js';
-import type { PageImage } from '../../../../src/jobs/document/pdf.js';
-import { openPdf, PDF_LIMITS } from '../../../../src/jobs/document/pdf-reader.js';
+import { openCheckpoint, type PageRecord } from '../../../../src/jobs/document/pages/checkpoint.js';
+import type { Ocr } from '../../../../src/jobs/document/pages/ocr.js';
+import { checkReadable, MAX_PIXELS, readPages } from '../../../../src/jobs/document/pages/read-pages.js';
+import type { PageImage } from '../../../../src/jobs/document/pages/pdf.js';
+import { openPdf, PDF_LIMITS } from '../../../../src/jobs/document/pages/pdf-reader.js';
 import { openSession } from '../../../support/document-session.js';
 import { GOOD_PAGE, makeBomb, type Bomb } from '../../../support/pdf.js';
 

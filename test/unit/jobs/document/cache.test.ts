@@ -14,8 +14,8 @@ import {
   extractPages,
   summarizeDocument,
 } from '../../../../src/jobs/document/activities.js';
-import { DocumentCache } from '../../../../src/jobs/document/cache.js';
-import { diskOf, type Disk } from '../../../../src/jobs/document/disk.js';
+import { DocumentCache } from '../../../../src/jobs/document/fetch/cache.js';
+import { diskOf, type Disk } from '../../../../src/jobs/document/fetch/disk.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 import { makePdf } from '../../../support/pdf.js';
 

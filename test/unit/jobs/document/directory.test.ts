@@ -6,8 +6,12 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { deliverDocument, downloadDocument } from '../../../../src/jobs/document/activities.js';
-import { ARTIFACT_NAMES } from '../../../../src/jobs/document/artifacts.js';
-import { checkDirectory, fillDirectory, type DirectoryTarget } from '../../../../src/jobs/document/directory.js';
+import { ARTIFACT_NAMES } from '../../../../src/jobs/document/deliver/artifacts.js';
+import {
+  checkDirectory,
+  fillDirectory,
+  type DirectoryTarget,
+} from '../../../../src/jobs/document/deliver/directory.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 
 const RUN = '0123-run';

@@ -10,15 +10,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure } from '@temporalio/common';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { listedAddresses, publicAddresses } from '../../../../src/jobs/document/addresses.js';
-import { DISK_RESERVE_BYTES, diskOf, type Disk } from '../../../../src/jobs/document/disk.js';
+import { listedAddresses, publicAddresses } from '../../../../src/jobs/document/fetch/addresses.js';
+import { DISK_RESERVE_BYTES, diskOf, type Disk } from '../../../../src/jobs/document/fetch/disk.js';
 import {
   download,
   DOWNLOAD_LIMITS,
   NOT_MODIFIED,
   type Downloaded,
   type DownloadRequest,
-} from '../../../../src/jobs/document/download.js';
+} from '../../../../src/jobs/document/fetch/download.js';
 import { canMount, mountDisk, unmountDisk } from '../../../support/disks.js';
 
 const BODY = randomBytes(700_000);

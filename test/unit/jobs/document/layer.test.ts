@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { cleanLayer, cleanOcr, judgeLayer } from '../../../../src/jobs/document/layer.js';
-import type { PageFacts } from '../../../../src/jobs/document/pdf.js';
-import { pixelSize } from '../../../../src/jobs/document/pdf.js';
+import { cleanLayer, cleanOcr, judgeLayer } from '../../../../src/jobs/document/pages/layer.js';
+import type { PageFacts } from '../../../../src/jobs/document/pages/pdf.js';
+import { pixelSize } from '../../../../src/jobs/document/pages/pdf.js';
 
 function judge(text: string, facts: Partial<PageFacts> = {}): { use: string; why: string } {
   const clean = cleanLayer(text);

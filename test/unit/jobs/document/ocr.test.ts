@@ -10,11 +10,11 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { makeSample, SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
-import { openOcr, recognizePage, type Ocr } from '../../../../src/jobs/document/ocr.js';
-import { readTsv } from '../../../../src/jobs/document/ocr-native.js';
-import { pixelSize, type PageImage } from '../../../../src/jobs/document/pdf.js';
-import { openPdf, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
-import { halve, turn } from '../../../../src/jobs/document/picture.js';
+import { openOcr, recognizePage, type Ocr } from '../../../../src/jobs/document/pages/ocr.js';
+import { readTsv } from '../../../../src/jobs/document/pages/ocr-native.js';
+import { pixelSize, type PageImage } from '../../../../src/jobs/document/pages/pdf.js';
+import { openPdf, type PdfReader } from '../../../../src/jobs/document/pages/pdf-reader.js';
+import { halve, turn } from '../../../../src/jobs/document/pages/picture.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const DPI = 200;
@@ -103,7 +103,7 @@ describe('the npm engine', () => {
     async () => {
       const picture = join(directory, 'page.pgm');
       await writeFile(picture, (await reader.render(5, 100, MAX_PIXELS)).pgm);
-      const module = new URL('../../../../dist/jobs/document/ocr-npm.js', import.meta.url).href;
+      const module = new URL('../../../../dist/jobs/document/pages/ocr-npm.js', import.meta.url).href;
       const script = `
         const { openNpm } = await import(${JSON.stringify(module)});
         const { readFileSync } = await import('node:fs');

@@ -2,16 +2,16 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readSentences } from '../../../../src/jobs/document/clean.js';
+import { readSentences } from '../../../../src/jobs/document/summary/clean.js';
 import {
   backMatterPages,
   cleanTitle,
   sectionsOf,
   sentencesOfSections,
   type Outline,
-} from '../../../../src/jobs/document/outline.js';
-import { openPdf, PDF_LIMITS, readOutline, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
-import { runAtOnce } from '../../../../src/jobs/document/slices.js';
+} from '../../../../src/jobs/document/summary/outline.js';
+import { openPdf, PDF_LIMITS, readOutline, type PdfReader } from '../../../../src/jobs/document/pages/pdf-reader.js';
+import { runAtOnce } from '../../../../src/jobs/document/summary/slices.js';
 import { makePdf, makePdfWithBookmarks, type TestBookmark } from '../../../support/pdf.js';
 
 const PAGES = ['one', 'two', 'three'].map((number) => [`This is the page with the number ${number}.`]);

@@ -2,8 +2,8 @@ import { appendFile, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openCheckpoint, type PageRecord } from '../../../../src/jobs/document/checkpoint.js';
-import type { Ocr, Recognized } from '../../../../src/jobs/document/ocr.js';
+import { openCheckpoint, type PageRecord } from '../../../../src/jobs/document/pages/checkpoint.js';
+import type { Ocr, Recognized } from '../../../../src/jobs/document/pages/ocr.js';
 import {
   checkReadable,
   countPages,
@@ -11,9 +11,9 @@ import {
   plainText,
   readPages,
   type ReadOptions,
-} from '../../../../src/jobs/document/pages.js';
-import type { PageFacts } from '../../../../src/jobs/document/pdf.js';
-import type { PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
+} from '../../../../src/jobs/document/pages/read-pages.js';
+import type { PageFacts } from '../../../../src/jobs/document/pages/pdf.js';
+import type { PdfReader } from '../../../../src/jobs/document/pages/pdf-reader.js';
 
 const IDENTITY = { sha256: 'abc', language: 'eng' };
 const PROSE = 'The tide sets the working day of the harbour.';

@@ -16,9 +16,9 @@ import {
   extractPages,
   summarizeDocument,
 } from '../../../../src/jobs/document/activities.js';
-import { listedAddresses } from '../../../../src/jobs/document/addresses.js';
-import { keptPassword, obtainPassword } from '../../../../src/jobs/document/password.js';
-import { openPdf } from '../../../../src/jobs/document/pdf-reader.js';
+import { listedAddresses } from '../../../../src/jobs/document/fetch/addresses.js';
+import { keptPassword, obtainPassword } from '../../../../src/jobs/document/fetch/password.js';
+import { openPdf } from '../../../../src/jobs/document/pages/pdf-reader.js';
 import { closedPort } from '../../../support/document-server.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 import { makeEncryptedPdf, makePdf, type Encryption } from '../../../support/pdf.js';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openPdf, PDF_LIMITS, type PdfLimits, type PdfReader } from '../../../../src/jobs/document/pdf-reader.js';
+import { openPdf, PDF_LIMITS, type PdfLimits, type PdfReader } from '../../../../src/jobs/document/pages/pdf-reader.js';
 import { makeGlyphPdf, makePdf } from '../../../support/pdf.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
-import { readSentences, type PageText } from '../../../../src/jobs/document/clean.js';
-import { keyPhrases } from '../../../../src/jobs/document/phrases.js';
-import { runAtOnce } from '../../../../src/jobs/document/slices.js';
+import { readSentences, type PageText } from '../../../../src/jobs/document/summary/clean.js';
+import { keyPhrases } from '../../../../src/jobs/document/summary/phrases.js';
+import { runAtOnce } from '../../../../src/jobs/document/summary/slices.js';
 
 const phrasesOf = (pages: readonly PageText[]): string[] => runAtOnce(keyPhrases(runAtOnce(readSentences(pages))));
 const page = (...sentences: string[]): PageText[] => [{ page: 1, text: sentences.join(' ') }];

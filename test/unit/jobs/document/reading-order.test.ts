@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { mayNeedOrder, readingOrder, type PlacedCharacter } from '../../../../src/jobs/document/reading-order.js';
+import { mayNeedOrder, readingOrder, type PlacedCharacter } from '../../../../src/jobs/document/pages/reading-order.js';
 
 /** A column of characters, each 10 points below the one before. */
 function column(text: string, x: number, top: number): PlacedCharacter[] {

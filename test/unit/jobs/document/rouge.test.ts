@@ -7,10 +7,10 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { l as rougeL, n as rougeN } from 'js-rouge';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { readSentences } from '../../../../src/jobs/document/clean.js';
-import { runAtOnce } from '../../../../src/jobs/document/slices.js';
-import { stem } from '../../../../src/jobs/document/stem.js';
-import { rankSentences } from '../../../../src/jobs/document/summary.js';
+import { readSentences } from '../../../../src/jobs/document/summary/clean.js';
+import { runAtOnce } from '../../../../src/jobs/document/summary/slices.js';
+import { stem } from '../../../../src/jobs/document/summary/stem.js';
+import { rankSentences } from '../../../../src/jobs/document/summary/rank.js';
 
 const FILE = fileURLToPath(new URL('../../../../../shared/data/scitldr-a-test.jsonl', import.meta.url));
 const isThere = existsSync(FILE);

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { downloadDocument, extractPages, summarizeDocument } from '../../../../src/jobs/document/activities.js';
-import { openPdf } from '../../../../src/jobs/document/pdf-reader.js';
+import { openPdf } from '../../../../src/jobs/document/pages/pdf-reader.js';
 import type { DownloadedDocument } from '../../../../src/jobs/document/steps.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 

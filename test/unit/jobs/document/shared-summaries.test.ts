@@ -6,11 +6,11 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { cleanLayer } from '../../../../src/jobs/document/layer.js';
-import type { Outline } from '../../../../src/jobs/document/outline.js';
-import { openPdf } from '../../../../src/jobs/document/pdf-reader.js';
-import { runSliced } from '../../../../src/jobs/document/slices.js';
-import { summarizePages } from '../../../../src/jobs/document/summary-of-pages.js';
+import { cleanLayer } from '../../../../src/jobs/document/pages/layer.js';
+import type { Outline } from '../../../../src/jobs/document/summary/outline.js';
+import { openPdf } from '../../../../src/jobs/document/pages/pdf-reader.js';
+import { runSliced } from '../../../../src/jobs/document/summary/slices.js';
+import { summarizePages } from '../../../../src/jobs/document/summary/summarize.js';
 
 const FOLDER = fileURLToPath(new URL('../../../../../shared/pdfs', import.meta.url));
 const isThere = existsSync(FOLDER);

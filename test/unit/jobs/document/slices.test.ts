@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { runAtOnce, runSliced, type Sliced } from '../../../../src/jobs/document/slices.js';
+import { runAtOnce, runSliced, type Sliced } from '../../../../src/jobs/document/summary/slices.js';
 
 function* counted(to: number): Sliced<number> {
   let sum = 0;

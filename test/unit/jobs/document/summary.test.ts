@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SAMPLE_PAGES } from '../../../../examples/make-sample.mjs';
-import { readSentences, type PageText, type Sentence } from '../../../../src/jobs/document/clean.js';
-import { runAtOnce } from '../../../../src/jobs/document/slices.js';
-import { stem } from '../../../../src/jobs/document/stem.js';
-import { rankSentences } from '../../../../src/jobs/document/summary.js';
-import { languageOf, lexiconFor, wordsOf } from '../../../../src/jobs/document/words.js';
+import { readSentences, type PageText, type Sentence } from '../../../../src/jobs/document/summary/clean.js';
+import { runAtOnce } from '../../../../src/jobs/document/summary/slices.js';
+import { stem } from '../../../../src/jobs/document/summary/stem.js';
+import { rankSentences } from '../../../../src/jobs/document/summary/rank.js';
+import { languageOf, lexiconFor, wordsOf } from '../../../../src/jobs/document/summary/words.js';
 
 /** The sample as an extraction gives it: a running head, lines of a width, a page number. */
 const PAGES: PageText[] = SAMPLE_PAGES.map(({ paragraphs }, index) => ({

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { identifyProcess, killGroup, waitForGroupEnd } from '../../../../src/daemon/process-identity.js';
-import { runTool, type ToolOutput, type ToolRun } from '../../../../src/jobs/document/tool.js';
+import { runTool, type ToolOutput, type ToolRun } from '../../../../src/jobs/document/pages/tool.js';
 import { killMarked, markEnvironment, markedProcesses, newMark, until, untilGone } from '../../../support/processes.js';
 
 const MIB = 1024 ** 2;
@@ -147,7 +147,7 @@ describe.skipIf(process.platform !== 'linux')('what a program has started', () =
   it('goes with the executor when that is killed', async () => {
     const command = await install(`echo $$ > "${join(directory, 'pid')}"\n(${CHILD}) &\n${CHILD}`);
     // As the supervisor starts an executor: a session and a group of its own.
-    const tool = new URL('../../../../dist/jobs/document/tool.js', import.meta.url).href;
+    const tool = new URL('../../../../dist/jobs/document/pages/tool.js', import.meta.url).href;
     const script = `import(${JSON.stringify(tool)}).then(({ runTool }) => runTool(${JSON.stringify({
       command,
       args: [],

@@ -3,7 +3,7 @@
  * before it says that there is too little.
  */
 import { statfs } from 'node:fs/promises';
-import { failure } from './failure.js';
+import { failure } from '../failure.js';
 
 /** Room that is left free on the disk for everything else: the artifacts, the ledger of the daemon. */
 export const DISK_RESERVE_BYTES = 64 * 1024 * 1024;

@@ -10,7 +10,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { Worker as NodeWorker } from 'node:worker_threads';
 import type Tesseract from 'tesseract.js';
-import { messageOf, systemCode } from './failure.js';
+import { messageOf, systemCode } from '../failure.js';
 import { cleanOcr } from './layer.js';
 import { OCR_PAGE_MS, type Ocr, type OcrOptions, type Recognized } from './ocr.js';
 import type { PageImage } from './pdf.js';

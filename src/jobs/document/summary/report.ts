@@ -1,12 +1,12 @@
 /**
  * `summary.md`, for a person, and `report.json`, for whoever has to know how each page came about. Pure.
  */
-import { OUTLINE_HEADING, type ArtifactFile } from '../../contract/document.js';
-import type { PageRecord } from './checkpoint.js';
+import { OUTLINE_HEADING, type ArtifactFile } from '../../../contract/document.js';
+import type { PageRecord } from '../pages/checkpoint.js';
 import type { Sentence } from './clean.js';
 import type { Outline, Section } from './outline.js';
-import type { PageCounts } from './pages.js';
-import type { DownloadedDocument } from './steps.js';
+import type { PageCounts } from '../pages/read-pages.js';
+import type { DownloadedDocument } from '../steps.js';
 
 /** What extractPages leaves on the scratch disk for the report. */
 export interface ExtractNotes {

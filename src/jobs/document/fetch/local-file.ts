@@ -9,8 +9,8 @@ import { open, realpath, type FileHandle } from 'node:fs/promises';
 import { isAbsolute, relative, sep } from 'node:path';
 import { requireRoom, type Disk } from './disk.js';
 import type { Downloaded } from './download.js';
-import { failure, isFailure, messageOf, systemCode, tooLarge } from './failure.js';
-import { readChunks } from './files.js';
+import { failure, isFailure, messageOf, systemCode, tooLarge } from '../failure.js';
+import { readChunks } from '../files.js';
 import { discardPart, finishPart, PartWriter } from './part-file.js';
 
 export interface CopyRequest {

@@ -6,8 +6,8 @@
  * memory back), and ends it on abort.
  */
 import { Worker } from 'node:worker_threads';
-import { failure, messageOf } from './failure.js';
-import type { Outline } from './outline.js';
+import { failure, messageOf } from '../failure.js';
+import type { Outline } from '../summary/outline.js';
 import type { PageFacts, PageImage } from './pdf.js';
 import type { PdfAnswer, PdfQuestion, PdfThreadData } from './pdf-thread.js';
 
@@ -211,5 +211,5 @@ function refusal(code: string, name: string, message: string, withPassword: bool
 function threadScript(): URL {
   const here = import.meta.url;
   if (!here.endsWith('.ts')) return new URL('./pdf-thread.js', here);
-  return new URL('../../../dist/jobs/document/pdf-thread.js', here);
+  return new URL('../../../../dist/jobs/document/pages/pdf-thread.js', here);
 }

@@ -8,8 +8,8 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { requireRoom, type Disk } from './disk.js';
-import { systemCode } from './failure.js';
-import { diskFailure, readChunks, readJson, writeFileAtomic } from './files.js';
+import { systemCode } from '../failure.js';
+import { diskFailure, readChunks, readJson, writeFileAtomic } from '../files.js';
 
 /** Writes of this size cost little for each, and one is being made while the next is gathered. */
 const BATCH_BYTES = 1024 * 1024;

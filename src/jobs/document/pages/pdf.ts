@@ -7,7 +7,7 @@
 import { closeSync, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { init, type WrappedPdfiumModule } from '@embedpdf/pdfium';
-import { cleanTitle, type Outline, type OutlineEntry } from './outline.js';
+import { cleanTitle, type Outline, type OutlineEntry } from '../summary/outline.js';
 import { mayNeedOrder, readingOrder, type PlacedCharacter } from './reading-order.js';
 
 /** The `FPDF_GetLastError` codes that tell the user something. */

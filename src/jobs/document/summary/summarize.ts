@@ -7,7 +7,7 @@ import { backMatterPages, sectionsOf, sentencesOfSections, type Outline } from '
 import { keyPhrases } from './phrases.js';
 import { MAX_SECTIONS_SHOWN, type SectionSummary, type Summary } from './report.js';
 import type { Sliced } from './slices.js';
-import { rankSentences } from './summary.js';
+import { rankSentences } from './rank.js';
 
 /** A section with fewer sentences is represented by one of them, otherwise by two. */
 const SHORT_SECTION = 10;

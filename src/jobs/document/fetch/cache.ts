@@ -14,8 +14,8 @@ import { chmod, copyFile, link, lstat, mkdir, readdir, rename, rm, stat, utimes 
 import { join } from 'node:path';
 import { requireRoom, type Disk } from './disk.js';
 import type { Version } from './download.js';
-import { systemCode } from './failure.js';
-import { hashFile, readJson, writeFileAtomic } from './files.js';
+import { systemCode } from '../failure.js';
+import { hashFile, readJson, writeFileAtomic } from '../files.js';
 
 /** The directory is shared with whatever else runs on the worker. */
 const PREFIX = 'document-';

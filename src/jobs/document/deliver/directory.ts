@@ -11,8 +11,8 @@ import { lstat, mkdir, open, readdir, realpath, rename, rm, rmdir } from 'node:f
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { ARTIFACT_NAMES } from './artifacts.js';
-import { failure, isFailure, systemCode } from './failure.js';
-import { isUnder } from './local-file.js';
+import { failure, isFailure, systemCode } from '../failure.js';
+import { isUnder } from '../fetch/local-file.js';
 
 export interface DirectoryTarget {
   /** The folder itself, which is made. What it lies in must be there. */

@@ -9,11 +9,11 @@ import { copyFile, mkdir, open, readdir, rename, rm, stat, utimes } from 'node:f
 import type { RequestOptions } from 'node:http';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import type { ArtifactFile, ArtifactsReference, DeliveryTarget } from '../../contract/document.js';
-import { checkHost, guardedLookup, type AddressPolicy } from './addresses.js';
-import { failure, isFailure, messageOf, systemCode } from './failure.js';
-import { diskFailure, hashFile, syncDirectory } from './files.js';
-import { shown } from './http-get.js';
+import type { ArtifactFile, ArtifactsReference, DeliveryTarget } from '../../../contract/document.js';
+import { checkHost, guardedLookup, type AddressPolicy } from '../fetch/addresses.js';
+import { failure, isFailure, messageOf, systemCode } from '../failure.js';
+import { diskFailure, hashFile, syncDirectory } from '../files.js';
+import { shown } from '../fetch/http-get.js';
 
 /** The artifacts of the job, in the order in which they are sent: what a reader wants first comes last and complete. */
 export const ARTIFACT_NAMES = ['pages.jsonl', 'text.txt', 'report.json', 'summary.md'] as const;

@@ -5,12 +5,12 @@
  * What a source needs to fetch is loaded when it does: most sessions use one kind.
  */
 import { createHash } from 'node:crypto';
-import type { DocumentSource } from '../../contract/document.js';
+import type { DocumentSource } from '../../../contract/document.js';
 import type { DocumentCache } from './cache.js';
 import type { Disk } from './disk.js';
 import type { Downloaded, DownloadRequest } from './download.js';
-import { failure, tooLarge } from './failure.js';
-import type { DocumentSettings } from './settings.js';
+import { failure, tooLarge } from '../failure.js';
+import type { DocumentSettings } from '../settings.js';
 
 export interface Source {
   /** What the document is called: a plain name, whatever the request says. */

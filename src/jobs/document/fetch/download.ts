@@ -10,8 +10,8 @@ import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { finished } from 'node:stream';
 import { requireRoom, type Disk } from './disk.js';
-import { failure, isFailure, tooLarge } from './failure.js';
-import { hashFile } from './files.js';
+import { failure, isFailure, tooLarge } from '../failure.js';
+import { hashFile } from '../files.js';
 import { checkIsCopy, httpGet, shown, unreachable, type GetLimits, type GetRequest } from './http-get.js';
 import { beginPart, discardPart, finishPart, partOf, partSize, PartWriter, readPartNotes } from './part-file.js';
 

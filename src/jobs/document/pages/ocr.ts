@@ -1,8 +1,8 @@
 /**
  * What an OCR engine is, and which one reads the pages of a session.
  */
-import type { OcrEngine } from '../../contract/document.js';
-import { failure } from './failure.js';
+import type { OcrEngine } from '../../../contract/document.js';
+import { failure } from '../failure.js';
 import type { PageImage } from './pdf.js';
 import { halve, turn } from './picture.js';
 

@@ -8,7 +8,7 @@
  */
 import { lookup as systemLookup, type LookupAddress } from 'node:dns';
 import { BlockList, isIP, type LookupFunction } from 'node:net';
-import { failure } from './failure.js';
+import { failure } from '../failure.js';
 
 /** Ranges that are not public, with the word that a message uses for them. */
 const NOT_PUBLIC: readonly (readonly [cidr: string, what: string])[] = [

@@ -3,7 +3,7 @@
  * takes too long: a call into WebAssembly can not be interrupted in any other way.
  */
 import { parentPort, workerData } from 'node:worker_threads';
-import type { Outline } from './outline.js';
+import type { Outline } from '../summary/outline.js';
 import { Pdf, PdfOpenError, type PageFacts, type PageImage } from './pdf.js';
 
 export interface PdfThreadData {

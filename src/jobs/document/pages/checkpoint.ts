@@ -7,8 +7,8 @@
  * the process, and a host that loses power loses its session anyway.
  */
 import { open, readFile, truncate, type FileHandle } from 'node:fs/promises';
-import { systemCode } from './failure.js';
-import { diskFailure } from './files.js';
+import { systemCode } from '../failure.js';
+import { diskFailure } from '../files.js';
 
 export type PageMethod = 'text' | 'ocr' | 'failed' | 'empty';
 

@@ -8,10 +8,10 @@
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
-import type { PasswordSource } from '../../contract/document.js';
+import type { PasswordSource } from '../../../contract/document.js';
 import { checkHost, guardedLookup, type AddressPolicy } from './addresses.js';
-import { failure, isFailure, messageOf, systemCode } from './failure.js';
-import { writeFileAtomic } from './files.js';
+import { failure, isFailure, messageOf, systemCode } from '../failure.js';
+import { writeFileAtomic } from '../files.js';
 import { shown } from './http-get.js';
 
 /** Far above what any revision of the format takes. */

@@ -5,7 +5,7 @@
 import type { ClientRequest, IncomingMessage, RequestOptions } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { checkHost, guardedLookup, type AddressPolicy } from './addresses.js';
-import { failure, isFailure, messageOf, systemCode } from './failure.js';
+import { failure, isFailure, messageOf, systemCode } from '../failure.js';
 
 export interface GetLimits {
   /** How long no byte may arrive, from the request on. */

@@ -3,8 +3,8 @@
  * transfer, and what is wrong with it shows while whoever gave it still waits.
  */
 import { open } from 'node:fs/promises';
-import { failure, isFailure } from './failure.js';
-import { openPdf } from './pdf-reader.js';
+import { failure, isFailure } from '../failure.js';
+import { openPdf } from '../pages/pdf-reader.js';
 
 /** Where readers look for the header and the end mark. */
 const HEADER_BYTES = 1024;

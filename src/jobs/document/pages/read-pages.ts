@@ -8,7 +8,7 @@
 import { availableParallelism } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Checkpoint, PageRecord } from './checkpoint.js';
-import { failure, isFailure, messageOf } from './failure.js';
+import { failure, isFailure, messageOf } from '../failure.js';
 import { cleanLayer, judgeLayer } from './layer.js';
 import { recognizePage, type Ocr, type Recognized } from './ocr.js';
 import { pixelSize, type PageFacts, type PageImage } from './pdf.js';
