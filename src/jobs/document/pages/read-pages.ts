@@ -161,7 +161,10 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
   };
   try {
     let renderer = 'engine';
-    let image: PageImage | null = (await timed(async () => await ocr.render?.(page, wanted))) ?? null;
+    // An engine draws by a program, which takes a core as recognizing does: with more of them than cores each is slower.
+    const drawnByEngine =
+      ocr.render === undefined ? null : await lanes.run(() => timed(async () => await ocr.render?.(page, wanted)));
+    let image: PageImage | null = drawnByEngine ?? null;
     if (image === null) {
       renderer = 'pdfium';
       image = await draw();
