@@ -112,6 +112,7 @@ describe('a session', () => {
     });
     expect(table.stdout).toMatch(new RegExp(`^${held!.session} +frozen +leaked, worker lost .* terminated +holder-`));
     expect(lost.stdout).toBe('frozen\n');
+    expect(shown).toMatchObject({ exit: 0, stderr: '' });
     expect(shown.stdout).toMatch(/Status: +terminated, closed/);
     expect(shown.stdout).toMatch(/Lease: +ended with the owner\n/);
     frozen.signal('SIGCONT');
