@@ -309,6 +309,7 @@ async function read({ client }, fleet, worker, url) {
   } finally {
     memory.stop();
   }
+  if (memory.hasEnded) throw new ScriptError(`The executor ended in the middle:\n${worker.log().join('\n')}`);
   const cpuAfterMs = cpuWithChildrenMs(executor);
   const folder = join(worker.folder, 'kept', result.artifacts.id);
   const steps = stepsOf(events);
@@ -444,9 +445,17 @@ function errorLines(group, { truth }, reads, name, isTarget = true) {
 
 /** The most that processes have together, looked at again and again. */
 function watchMemory(pids) {
-  const watch = { peakMb: 0, sharedOnceMb: null, stop: () => clearInterval(timer) };
+  const watch = { peakMb: 0, sharedOnceMb: null, hasEnded: false, stop: () => clearInterval(timer) };
   const look = () => {
-    const all = pids.map(memoryOf);
+    let all;
+    try {
+      all = pids.map(memoryOf);
+    } catch {
+      // One of them has ended: what is left is no figure of this run.
+      watch.hasEnded = true;
+      watch.stop();
+      return;
+    }
     watch.peakMb = Math.max(
       watch.peakMb,
       all.reduce((total, { rssMb }) => total + rssMb, 0),

@@ -173,6 +173,7 @@ export class Programs {
       name,
       folder,
       pids: { supervisor: program.pid, executor },
+      log: () => program.lines.slice(-KEPT_LINES),
       kill: () => {
         const ended = program.stop('SIGKILL');
         killGroup(executor);
