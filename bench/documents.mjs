@@ -19,8 +19,8 @@ import { say, ScriptError } from '../scripts/lib.mjs';
 import { countErrors } from './support/documents/edit-distance.mjs';
 import { eventsOf, timeOf } from './support/history.mjs';
 import { cpuWithChildrenMs, endedChildrenCpuMs, memoryOf, peakRssMb } from './support/process-usage.mjs';
-import { endAtSignal, Programs } from './support/programs.mjs';
 import { line, notMeasured } from './support/report.mjs';
+import { partsOf, withServer } from './support/run.mjs';
 
 export const summary = 'pages a second, errors, memory and download of the document job, against the bare programs';
 export const defaultRuns = 3;
@@ -59,8 +59,7 @@ const FILE_SERVER = fileURLToPath(new URL('./support/documents/file-server.mjs',
 const PARTS = { native, npm, text, download };
 
 export async function run({ runs, file, truth, pages, 'text-file': textFile, only }) {
-  const parts = only === undefined ? Object.keys(PARTS) : only.split(',');
-  for (const part of parts) if (!Object.hasOwn(PARTS, part)) throw new ScriptError(`There is no part "${part}".`);
+  const parts = partsOf(only, PARTS);
   if (pages !== undefined && file !== undefined)
     throw new ScriptError('--pages is of the scan that is made: give no --file.');
   if (truth !== undefined && file === undefined) throw new ScriptError('--truth is of a --file.');
@@ -69,22 +68,10 @@ export async function run({ runs, file, truth, pages, 'text-file': textFile, onl
     throw new ScriptError(`--pages takes a whole number from 1 to ${MAX_PAGES}.`);
   }
 
-  const { startDevServer } = await import('../dist/temporal/dev-server.js');
-  const { connectClient, plainProfile } = await import('../dist/temporal/connect.js');
-  const server = await startDevServer({
-    env: process.env,
-    onStep: ({ step, state, detail }) => {
-      if (state !== 'trying' || step === 'start') say(`Temporal server: ${step}: ${state} ${detail}`);
-    },
-  });
-  const programs = new Programs(server.address);
-  const interrupted = endAtSignal(() => programs.stopAll().finally(() => server.stop()));
-  let temporal;
-  try {
-    temporal = await connectClient(plainProfile(server.address));
+  return await withServer(async ({ client, programs }) => {
     const folder = programs.folder();
     const bench = {
-      client: temporal.client,
+      client,
       programs,
       runs,
       folder,
@@ -93,12 +80,7 @@ export async function run({ runs, file, truth, pages, 'text-file': textFile, onl
     const lines = [];
     for (const part of parts) lines.push(...(await PARTS[part](bench)));
     return lines;
-  } finally {
-    interrupted.forget();
-    await temporal?.close();
-    await programs.stopAll();
-    await server.stop();
-  }
+  });
 }
 
 // Documents ----------------------------------------------------------------------------------------------------------

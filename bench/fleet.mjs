@@ -15,8 +15,9 @@ import { fileURLToPath } from 'node:url';
 import { ROOT, say, ScriptError } from '../scripts/lib.mjs';
 import { heartbeatCount } from './support/history.mjs';
 import { cpuMs, endedChildrenCpuMs, memoryOf, peakRssMb } from './support/process-usage.mjs';
-import { endAtSignal, environmentFor, exitOf, Programs } from './support/programs.mjs';
+import { environmentFor, exitOf } from './support/programs.mjs';
 import { line, medianOf } from './support/report.mjs';
+import { partsOf, withServer } from './support/run.mjs';
 
 export const summary = 'what a fleet of many workers costs the server, and how fast atlas reads it';
 export const defaultRuns = 3;
@@ -80,8 +81,7 @@ const LISTS = [
 ];
 
 export async function run({ runs, only, workers, sessions, cores }) {
-  const parts = only === undefined ? Object.keys(PARTS) : only.split(',');
-  for (const part of parts) if (!Object.hasOwn(PARTS, part)) throw new ScriptError(`There is no part "${part}".`);
+  const parts = partsOf(only, PARTS);
   const size = {
     workers: wholeNumber('workers', workers, DEFAULT_WORKERS, MAX_WORKERS),
     sessions: wholeNumber('sessions', sessions, DEFAULT_SESSIONS, MAX_SESSIONS),
@@ -92,32 +92,15 @@ export async function run({ runs, only, workers, sessions, cores }) {
     throw new ScriptError(`--cores takes a number from ${MIN_CORES} to ${MAX_CORES}.`);
   }
 
-  const { startDevServer } = await import('../dist/temporal/dev-server.js');
-  const { connectClient, plainProfile } = await import('../dist/temporal/connect.js');
-  const server = await startDevServer({
-    env: process.env,
-    onStep: ({ step, state, detail }) => {
-      if (state !== 'trying' || step === 'start') say(`Temporal server: ${step}: ${state} ${detail}`);
+  return await withServer(
+    async ({ client, server, programs }) => {
+      const bench = { client, server, programs, runs, ...size, commands: await commandsOf(server) };
+      const lines = [];
+      for (const part of parts) lines.push(...(await PARTS[part](bench)));
+      return lines;
     },
-  });
-  const programs = new Programs(server.address);
-  const interrupted = endAtSignal(() => {
-    interruption.abort();
-    return programs.stopAll().finally(() => server.stop());
-  });
-  let temporal;
-  try {
-    temporal = await connectClient(plainProfile(server.address));
-    const bench = { client: temporal.client, server, programs, runs, ...size, commands: await commandsOf(server) };
-    const lines = [];
-    for (const part of parts) lines.push(...(await PARTS[part](bench)));
-    return lines;
-  } finally {
-    interrupted.forget();
-    await temporal?.close();
-    await programs.stopAll();
-    await server.stop();
-  }
+    { onInterrupt: () => interruption.abort() },
+  );
 }
 
 function wholeNumber(option, text, otherwise, max) {

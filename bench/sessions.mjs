@@ -22,8 +22,8 @@ import {
 } from './support/history.mjs';
 import { buildGoPeer, goSequence } from './support/peer-go.mjs';
 import { cpuMs, memoryOf } from './support/process-usage.mjs';
-import { endAtSignal, Programs } from './support/programs.mjs';
 import { line, medianOf, percentile } from './support/report.mjs';
+import { partsOf, withServer } from './support/run.mjs';
 
 export const summary = 'cost of a session, and how fast its promises are kept under faults';
 export const defaultRuns = 3;
@@ -56,37 +56,19 @@ const here = (file) => fileURLToPath(new URL(`./support/sessions/${file}`, impor
 const PARTS = { latency, throughput, idle, kill, slots, timeout, stop };
 
 export async function run({ runs, only, peer, 'peer-dir': peerFolder }) {
-  const parts = only === undefined ? Object.keys(PARTS) : only.split(',');
-  for (const part of parts) if (!Object.hasOwn(PARTS, part)) throw new ScriptError(`There is no part "${part}".`);
+  const parts = partsOf(only, PARTS);
   if (peer !== undefined && peer !== 'go') throw new ScriptError('--peer takes only "go".');
 
-  const { startDevServer } = await import('../dist/temporal/dev-server.js');
-  const { connectClient, plainProfile } = await import('../dist/temporal/connect.js');
-  const server = await startDevServer({
-    env: process.env,
-    onStep: ({ step, state, detail }) => {
-      if (state !== 'trying' || step === 'start') say(`Temporal server: ${step}: ${state} ${detail}`);
-    },
-  });
-  const programs = new Programs(server.address);
-  const interrupted = endAtSignal(() => programs.stopAll().finally(() => server.stop()));
-  let temporal;
-  try {
-    temporal = await connectClient(plainProfile(server.address));
+  return await withServer(async ({ client, server, programs }) => {
     const folder = programs.folder();
     const contestants = [atlas(programs, await bundled(folder))];
     const program = peer === undefined ? undefined : await buildGoPeer(peerFolder, folder);
     if (program !== undefined) contestants.push(goPeer(programs, program, server.address));
-    const bench = { client: temporal.client, server, contestants, recipe: recipe(programs), runs };
+    const bench = { client, server, contestants, recipe: recipe(programs), runs };
     const lines = [];
     for (const part of parts) lines.push(...(await PARTS[part](bench)));
     return lines;
-  } finally {
-    interrupted.forget();
-    await temporal?.close();
-    await programs.stopAll();
-    await server.stop();
-  }
+  });
 }
 
 /** Bundled once: every worker would spend seconds of processor time on it. */

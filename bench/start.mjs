@@ -12,6 +12,7 @@ import { ROOT, say, ScriptError } from '../scripts/lib.mjs';
 import { cpuMs, endedChildrenCpuMs, memoryOf } from './support/process-usage.mjs';
 import { environmentFor, exitOf, removeFolder, temporaryFolder } from './support/programs.mjs';
 import { line } from './support/report.mjs';
+import { withServer } from './support/run.mjs';
 
 export const summary = 'start time and idle memory of atlas and atlasd, and the steps of the demo';
 export const defaultRuns = 5;
@@ -86,33 +87,18 @@ async function runToEnd(args) {
 // atlasd -------------------------------------------------------------------------------------------------------------
 
 async function measureWorkers(runs) {
-  const { startDevServer } = await import('../dist/temporal/dev-server.js');
-  const { connectClient, plainProfile } = await import('../dist/temporal/connect.js');
-  const server = await startDevServer({
-    env: process.env,
-    onStep: ({ step, state, detail }) => {
-      if (state !== 'trying' || step === 'start') say(`Temporal server: ${step}: ${state} ${detail}`);
-    },
-  });
-  try {
-    const temporal = await connectClient(plainProfile(server.address));
-    try {
-      const lines = [];
-      for (const capabilities of CAPABILITIES) {
-        const samples = [];
-        for (let turn = 0; turn < runs; turn += 1) {
-          say(`atlasd with ${capabilities.length} capabilities, run ${turn + 1} of ${runs}`);
-          samples.push(await measureWorker(temporal, server.address, capabilities));
-        }
-        lines.push(...workerLines(capabilities, samples));
+  return await withServer(async ({ temporal, server }) => {
+    const lines = [];
+    for (const capabilities of CAPABILITIES) {
+      const samples = [];
+      for (let turn = 0; turn < runs; turn += 1) {
+        say(`atlasd with ${capabilities.length} capabilities, run ${turn + 1} of ${runs}`);
+        samples.push(await measureWorker(temporal, server.address, capabilities));
       }
-      return lines;
-    } finally {
-      await temporal.close();
+      lines.push(...workerLines(capabilities, samples));
     }
-  } finally {
-    await server.stop();
-  }
+    return lines;
+  });
 }
 
 function workerLines(capabilities, samples) {

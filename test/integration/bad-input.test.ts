@@ -3,15 +3,13 @@
  * or process left behind. What the command line can see for itself never reaches a worker; the same mistake behind an
  * address is the worker's to find.
  */
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmdirSync } from 'node:fs';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { spawnAtlasd, startAtlasd, temporaryDirectory, type Atlasd, type AtlasdOptions } from '../support/atlasd.js';
 import { runAtlas, type AtlasOutcome } from '../support/cli.js';
+import { canMount, mountDisk, unmountDisk } from '../support/disks.js';
 import { closedPort, serveDocuments } from '../support/document-server.js';
 import { eventually, sessionsOf } from '../support/fixtures.js';
 import {
@@ -42,29 +40,16 @@ function expectMessage(outcome: AtlasOutcome, exit: number, message: RegExp, nex
   expect(outcome.stderr).not.toMatch(/Unexpected|^ {4}at /m);
 }
 
-/** Whether a file system can be mounted here: root in a container often can not. */
-const canMount = ((): boolean => {
-  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
-  const place = mkdtempSync(join(tmpdir(), 'atlas-probe-'));
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', place], { stdio: 'ignore' });
-    execFileSync('umount', [place], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  } finally {
-    rmdirSync(place);
-  }
-})();
+const MAY_MOUNT = canMount();
 
 /** Gives a directory with less room than a worker keeps free. What uses it ends in time. */
 async function onSmallDisk(use: (directory: string) => Promise<void>): Promise<void> {
   const place = await temporaryDirectory();
-  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', place]);
+  mountDisk(place, 16 * 1024 * 1024);
   try {
     await use(place);
   } finally {
-    execFileSync('umount', ['-l', place]);
+    unmountDisk(place);
   }
 }
 
@@ -253,8 +238,8 @@ describe('a bad document', { timeout: LONG_TEST_MS }, () => {
     expect.soft(stderr, name).not.toMatch(/Unexpected|^ {4}at |hidden/m);
   }
 
-  it.skipIf(!canMount)(
-    `does not fit on the disk of the worker${canMount ? '' : ' (needs the right to mount)'}`,
+  it.skipIf(!MAY_MOUNT)(
+    `does not fit on the disk of the worker${MAY_MOUNT ? '' : ' (needs the right to mount)'}`,
     async () => {
       await onSmallDisk(async (place) => {
         const worker = await startAtlasd({ stateDirectory: join(place, 'state') });

@@ -7,17 +7,15 @@
  * DOCUMENT_TEST_FILE the document is that file, however long it takes; DOCUMENT_TEST_SEED chooses the page.
  */
 import { execFileSync } from 'node:child_process';
-import { createReadStream } from 'node:fs';
-import { chmod, link, readdir, readFile, stat, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { chmod, link, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentResult } from '../../src/contract/document.js';
 import { ocrLanes } from '../../src/jobs/document/pages/read-pages.js';
 import { random } from '../chaos/random.js';
 import { startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { serveFile } from '../support/document-server.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
 import { activitiesOf, type RunActivity } from '../support/history.js';
 import { makeStampedPdf } from '../support/pdf.js';
@@ -37,31 +35,6 @@ function programPath(name: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-const servers: Server[] = [];
-
-afterEach(() => {
-  for (const server of servers.splice(0)) {
-    server.closeAllConnections();
-    server.close();
-  }
-});
-
-async function serve(path: string): Promise<{ url: string; sent: () => number; size: number }> {
-  let sent = 0;
-  const { size } = await stat(path);
-  const server = createServer((_, response) => {
-    response.writeHead(200, { 'content-type': 'application/pdf', 'content-length': size });
-    const file = createReadStream(path);
-    file.on('data', (chunk) => {
-      sent += chunk.length;
-    });
-    file.pipe(response);
-  });
-  servers.push(server);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/scan.pdf`, sent: () => sent, size };
 }
 
 async function documentPath(): Promise<string> {
@@ -187,7 +160,7 @@ describe.each(['native', 'npm'] as const)(
     /** One run on a worker of its own, killed once so many pages are done. */
     async function run(path: string, killAfter?: number): Promise<Run> {
       const watch = await watchOcr(engine);
-      const { url, sent, size } = await serve(path);
+      const { url, sent, size } = await serveFile(path);
       const fleet = uniqueFleet();
       const args = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', engine];
       const worker = await startAtlasd({ fleet, args, env: watch.env });

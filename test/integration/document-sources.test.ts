@@ -4,14 +4,13 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import type { WorkflowHandle } from '@temporalio/client';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentRequest, type DocumentResult } from '../../src/contract/document.js';
 import { findError } from '../../src/contract/errors.js';
 import { restartAtlasd, startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { serve } from '../support/document-server.js';
 import { eventually } from '../support/fixtures.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
 import { makePdf } from '../support/pdf.js';
@@ -23,16 +22,6 @@ const PDF = makePdf([
 ]);
 const SHA256 = createHash('sha256').update(PDF).digest('hex');
 const ARGS = ['--document-allow-urls', '127.0.0.0/8'];
-
-async function serve(listener: RequestListener): Promise<string> {
-  const server = createServer(listener);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-}
 
 /** Serves the document, and answers whoever has its version that it is still that. */
 async function serveDocument(): Promise<{ url: string; sent: () => number; statuses: number[] }> {

@@ -3,16 +3,14 @@
  * the middle of it costs. What was downloaded is counted by the server of the document.
  */
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { WorkflowHandle } from '@temporalio/client';
-import { afterEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentRequest, type DocumentResult } from '../../src/contract/document.js';
 import { restartAtlasd, startAtlasd, type Atlasd } from '../support/atlasd.js';
+import { serveFile } from '../support/document-server.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
 import { eventually, sessionsOf } from '../support/fixtures.js';
 import { activitiesOf } from '../support/history.js';
@@ -21,37 +19,6 @@ import { useClient } from '../support/server.js';
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
 /** tesseract.js is on every machine, and slow enough to be met in the middle. */
 const ARGS = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', 'npm'];
-
-interface DocumentServer {
-  readonly url: string;
-  /** Bytes of bodies sent. */
-  readonly sent: () => number;
-}
-
-const servers: Server[] = [];
-
-async function serveSample(): Promise<DocumentServer> {
-  let sent = 0;
-  const { size } = await stat(SAMPLE);
-  const server = createServer((_, response) => {
-    response.writeHead(200, { 'content-type': 'application/pdf', 'content-length': size });
-    const file = createReadStream(SAMPLE);
-    file.on('data', (chunk) => {
-      sent += chunk.length;
-    });
-    file.pipe(response);
-  });
-  servers.push(server);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/sample.pdf`, sent: () => sent };
-}
-
-afterEach(() => {
-  for (const server of servers.splice(0)) {
-    server.closeAllConnections();
-    server.close();
-  }
-});
 
 describe('the document job', () => {
   const client = useClient();
@@ -89,7 +56,7 @@ describe('the document job', () => {
   it('reads the sample on one worker, and nothing of its text is in the history', async () => {
     const fleet = uniqueFleet();
     const worker = await startAtlasd({ fleet, args: ARGS });
-    const { url, sent } = await serveSample();
+    const { url, sent } = await serveFile(SAMPLE);
     const handle = await start(fleet, { source: { kind: 'url', url } });
     const result = (await handle.result()) as DocumentResult;
 
@@ -134,7 +101,7 @@ describe('the document job', () => {
   it('downloads nothing twice when atlasd is killed with -9 during OCR and restarted within the TTL', async () => {
     const fleet = uniqueFleet();
     const worker = await startAtlasd({ fleet, args: ARGS });
-    const { url, sent } = await serveSample();
+    const { url, sent } = await serveFile(SAMPLE);
     const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 40_000 });
     await untilReading(fleet);
     await worker.killAll();
@@ -154,7 +121,7 @@ describe('the document job', () => {
     const fleet = uniqueFleet();
     const workers = new Map<string, Atlasd>();
     for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, args: ARGS }));
-    const { url, sent } = await serveSample();
+    const { url, sent } = await serveFile(SAMPLE);
     const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 3_000 });
     const dead = await untilReading(fleet);
     await workers.get(dead)!.killAll();

@@ -14,8 +14,8 @@ import type { ArtifactFile, DeliverRequest, DocumentSource, PasswordSource } fro
 import { VERSION } from '../../contract/version.js';
 import type { DocumentCache } from './fetch/cache.js';
 import type { DirectoryTarget } from './deliver/directory.js';
-import { asFailure, failure, isFailure, messageOf, systemCode } from './failure.js';
-import { hashFile, readJson, writeFileAtomic } from './files.js';
+import { asFailure, failure, isFailure, messageOf } from './failure.js';
+import { diskFailure, hashFile, isDiskFull, readJson, writeFileAtomic } from './files.js';
 import type { DownloadNotes, ExtractNotes } from './summary/report.js';
 import { readSettings, type DocumentSettings } from './settings.js';
 import type {
@@ -360,7 +360,7 @@ async function inSession<T>(run: (session: CurrentSession, settings: DocumentSet
     } catch (error) {
       // Whatever else broke on the way down, the reason is that the session ended.
       session.signal.throwIfAborted();
-      if (isFailure(error, 'OutOfDisk') || ['ENOSPC', 'EDQUOT'].includes(systemCode(error) ?? '')) {
+      if (isFailure(error, 'OutOfDisk') || isDiskFull(error)) {
         // The next attempt finds the room that earlier documents had.
         const { diskOf } = await import('./fetch/disk.js');
         const cache = await openCache(session, readSettings());
@@ -376,7 +376,6 @@ async function asFailures<T>(run: () => Promise<T>): Promise<T> {
     return await run();
   } catch (error) {
     if (isFailure(error)) throw error;
-    const { diskFailure } = await import('./files.js');
     throw diskFailure(asFailure(error), 'writing to the scratch directory');
   }
 }

@@ -86,10 +86,14 @@ export async function readJson(path: string): Promise<unknown> {
   }
 }
 
+/** Whether a write failed since the disk, or the user's share of it, is full. */
+export function isDiskFull(error: unknown): boolean {
+  return ['ENOSPC', 'EDQUOT'].includes(systemCode(error) ?? '');
+}
+
 /** Turns an error of the disk into a failure that says so; anything else stays as it is. */
 export function diskFailure(error: unknown, doing: string): unknown {
-  const code = systemCode(error);
-  if (code === 'ENOSPC' || code === 'EDQUOT') {
+  if (isDiskFull(error)) {
     return failure('OutOfDisk', `The disk of the worker is full: ${doing} failed (${messageOf(error)}).`, {
       cause: error,
     });

@@ -12,6 +12,7 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { ARTIFACT_NAMES } from './artifacts.js';
 import { failure, isFailure, systemCode } from '../failure.js';
+import { isDiskFull } from '../files.js';
 import { isUnder } from '../fetch/local-file.js';
 
 export interface DirectoryTarget {
@@ -178,7 +179,7 @@ const REFUSALS = ['EACCES', 'EPERM', 'EROFS', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP'
 function writeFailure(error: unknown, path: string): unknown {
   if (isFailure(error)) return error;
   const code = systemCode(error) ?? '';
-  if (code === 'ENOSPC' || code === 'EDQUOT') {
+  if (isDiskFull(error)) {
     return failure('OutOfDisk', `The artifacts could not be put into ${path}: its disk is full (${code}).`, {
       cause: error,
       next: `Free space where ${dirname(path)} is on the worker, and run again.`,

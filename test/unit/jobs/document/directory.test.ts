@@ -1,8 +1,6 @@
 /** Artifacts in a directory of the worker: where they may go, that they come whole or not at all, and what stays. */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmdirSync } from 'node:fs';
 import { mkdir, readdir, readFile, realpath, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { deliverDocument, downloadDocument } from '../../../../src/jobs/document/activities.js';
@@ -12,6 +10,7 @@ import {
   fillDirectory,
   type DirectoryTarget,
 } from '../../../../src/jobs/document/deliver/directory.js';
+import { canMount } from '../../../support/disks.js';
 import { openSession, type TestSession } from '../../../support/document-session.js';
 
 const RUN = '0123-run';
@@ -188,22 +187,9 @@ describe('a directory', () => {
   });
 });
 
-/** Whether a file system can be mounted here: root in a container often can not. */
-const canMount = ((): boolean => {
-  if (process.platform !== 'linux' || process.getuid?.() !== 0) return false;
-  const place = mkdtempSync(join(tmpdir(), 'atlas-probe-'));
-  try {
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', place], { stdio: 'ignore' });
-    execFileSync('umount', [place], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  } finally {
-    rmdirSync(place);
-  }
-})();
+const MAY_MOUNT = canMount();
 
-describe.skipIf(!canMount)(`a file system${canMount ? '' : ' (needs the right to mount)'}`, () => {
+describe.skipIf(!MAY_MOUNT)(`a file system${MAY_MOUNT ? '' : ' (needs the right to mount)'}`, () => {
   afterEach(() => void execFileSync('umount', [results]));
 
   function mount(options: string): void {
