@@ -148,11 +148,15 @@ export class Arena {
     return this.options.client;
   }
 
-  async start(type: string, input: object, timeoutMs?: number): Promise<StartedWorkflow> {
+  async start(
+    type: string,
+    input: object,
+    { timeoutMs, taskQueue = this.fleet }: { timeoutMs?: number; taskQueue?: string } = {},
+  ): Promise<StartedWorkflow> {
     const workflowId = uniqueId('chaos');
     const { firstExecutionRunId } = await persistently(() =>
       this.client.workflow.start(type, {
-        taskQueue: this.fleet,
+        taskQueue,
         workflowId,
         // An answer that was lost must not start it twice.
         workflowIdConflictPolicy: 'USE_EXISTING',
@@ -494,7 +498,11 @@ async function keepLoaded(arena: Arena, plan: Plan, goesOn: () => boolean): Prom
       }));
       const runs = dice.chance(0.3) ? dice.whole(2, 3) : 1;
       const timeoutMs = plan.kind === 'wild' && dice.chance(0.1) ? dice.whole(500, 4_000) : undefined;
-      const { handle } = await arena.start('chaosLoad', { session, log: arena.log, steps, runs }, timeoutMs);
+      const { handle } = await arena.start(
+        'chaosLoad',
+        { session, log: arena.log, steps, runs },
+        timeoutMs === undefined ? {} : { timeoutMs },
+      );
       while (goesOn()) {
         const { status } = await persistently(() => handle.describe());
         if (status.name !== 'RUNNING') break;

@@ -6,8 +6,10 @@ import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, it } from 'vitest';
+import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
+import { describe, expect, inject, it } from 'vitest';
 import { FleetClient } from '../../src/fleet/client.js';
+import { connectNative, plainProfile } from '../../src/temporal/connect.js';
 import { spawnWorker, eventually } from '../support/fixtures.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { temporalAddress, useClient } from '../support/server.js';
@@ -69,6 +71,7 @@ const NO_GATE: Mutant = {
 
 describe('the chaos suite', () => {
   const client = useClient();
+  Runtime.install({ logger: new DefaultLogger('WARN') });
 
   async function arenaOf(caps: readonly number[], mutant: Mutant | undefined): Promise<Arena> {
     return await Arena.open({
@@ -112,30 +115,44 @@ describe('the chaos suite', () => {
     return await verdict(arena);
   }
 
-  /** A task of the session waits in a half-open link until the session has been redone elsewhere. */
+  /**
+   * A task of the session waits in a half-open link until the session has been redone elsewhere.
+   *
+   * The workflow runs in this process: a dead poll of the fleet swallows its tasks for 3 s each, and a client closes a link
+   * that is half-open for 45 s, and drops the task that waits there. So the redo must not be a matter of luck.
+   */
   async function lateTask(mutant?: Mutant): Promise<Violation['invariant'][]> {
     const arena = await arenaOf([1, 1], mutant);
-    // Polls of the dead link swallow tasks of the workflow too, for 3 s each, and the next step must be scheduled before the
-    // session is given up. A link that is half-open for longer than 45 s would be closed by its client, and the task with it.
-    const session = { recoveryWindow: '12s' };
-    const { handle } = await arena.start('writer', { session, log: arena.log, ms: 1_000, wait: true });
-    const name = await untilEffect(arena, '1:first');
-    await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
-    const { proxy } = arena.workers.find((worker) => worker.name === name)!;
-    proxy.halfOpen();
-    await handle.signal('resume');
-    await untilEffect(arena, '2:last');
-    proxy.heal();
-    // What was held back arrives now; the worker comes back, or runs what it should not. The mutant is waited for: on a busy
-    // machine the task may come seconds after the redo has ended.
-    const late = async (): Promise<boolean> =>
-      (await arena.effects()).some(({ label, what }) => label === '1:middle' && what === 'end');
-    await eventually(async () => (await late()) || (mutant === undefined && (await arena.heldSessions()) === 0), {
-      what: 'the late task',
-      ...PATIENCE,
+    const { fleet } = arena;
+    const connection = await connectNative(plainProfile(temporalAddress()), { connectTimeoutMs: PATIENCE.timeoutMs });
+    const worker = await Worker.create({
+      connection,
+      taskQueue: `${fleet}.workflows`,
+      workflowBundle: { codePath: inject('fixtureWorkflows') },
     });
-    await pause(3_000);
-    return await verdict(arena);
+    return await worker
+      .runUntil(async () => {
+        const session = { ...SESSION, fleet };
+        const input = { session, log: arena.log, ms: 1_000, wait: true };
+        const { handle } = await arena.start('writer', input, { taskQueue: worker.options.taskQueue });
+        const name = await untilEffect(arena, '1:first');
+        await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
+        const { proxy } = arena.workers.find((each) => each.name === name)!;
+        proxy.halfOpen();
+        await handle.signal('resume');
+        await untilEffect(arena, '2:first');
+        proxy.heal();
+        // What was held back arrives now; the worker comes back, or runs what it should not. The mutant is waited for.
+        const late = async (): Promise<boolean> =>
+          (await arena.effects()).some(({ label, what }) => label === '1:middle' && what === 'end');
+        await eventually(async () => (await late()) || (mutant === undefined && (await arena.heldSessions()) === 0), {
+          what: 'the late task',
+          ...PATIENCE,
+        });
+        await pause(3_000);
+        return await verdict(arena);
+      })
+      .finally(() => connection.close());
   }
 
   /** A second atlasd is started on the same state directory by mistake. Nothing is to be redone for that. */
