@@ -12,11 +12,12 @@ import { promisify } from 'node:util';
 import { bundleWorkflowCode } from '@temporalio/worker';
 import type { WorkflowHandle } from '@temporalio/client';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { FleetClient } from '../../src/fleet/client.js';
 import { startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
 import { eventually, startWorkflow } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { activitiesOf } from '../support/history.js';
-import { useClient } from '../support/server.js';
+import { temporalEnvironment, useClient } from '../support/server.js';
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url));
 /** So that a dead worker is given up after some four seconds, and one that dies right after its grant after some more. */
@@ -195,6 +196,28 @@ describe('the example', () => {
     expect(result.stages.slice(1).map(({ worker }) => worker)).toEqual([other(dead), other(dead)]);
     expect(JSON.parse(await readFile(join(storage, result.checkpoint), 'utf8'))).toEqual([30, 60, 90]);
     expect(await scheduled(handle)).toEqual({ fetchCheckpoint: 4, transform: 4, saveCheckpoint: 3 });
+  });
+
+  it('of a rolling drain takes every worker out of service in turn, and waits for its sessions', async () => {
+    const { fleet } = await workersOf('checkpoints');
+    const storage = await temporaryDirectory();
+    const input = { storage, factors: [2, 3], stageMs: 1_500, session: SESSION };
+    const handles = await Promise.all(
+      Array.from({ length: 4 }, () => startWorkflow(client(), fleet, 'longSequence', input)),
+    );
+    for (const handle of handles) await workerAt(handle, 'transform');
+    const { stdout } = await promisify(execFile)(process.execPath, [join(EXAMPLES, 'rolling-drain/roll.js'), fleet], {
+      env: temporalEnvironment(),
+      timeout: 90_000,
+    });
+    expect(stdout).toBe('a: drained\nb: drained\n');
+    for (const handle of handles)
+      expect(await handle.result()).toMatchObject({ stages: [{ attempt: 1 }, { attempt: 1 }] });
+    const after = await new FleetClient(client(), { fleet }).listWorkers();
+    expect(after.map(({ scheduling }) => scheduling.notes.map(({ action }) => action))).toEqual([
+      ['uncordon'],
+      ['uncordon'],
+    ]);
   });
 });
 
