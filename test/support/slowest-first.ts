@@ -30,6 +30,8 @@ export const SLOWEST: readonly string[] = [
   'test/golden/atlas.test.ts',
   'test/pty/top.test.ts',
   'test/integration/dev.test.ts',
+  'test/integration/examples.test.ts',
+  'test/integration/placement.test.ts',
   'test/integration/example-own-activities.test.ts',
 ];
 
