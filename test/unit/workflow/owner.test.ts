@@ -29,6 +29,8 @@ const CONTRACT: SessionContract = {
   onLost: 'redo',
   maxReacquisitions: 3,
   priority: undefined,
+  prefer: null,
+  preferForMs: 5_000,
 };
 const PRESENCE_TTL_MS = 6_000;
 
