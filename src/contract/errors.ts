@@ -63,6 +63,11 @@ export const ERRORS = {
     'Nothing: the server offers the session to the next worker.',
     true,
   ),
+  CapabilityMissing: entry(
+    'The worker that a session prefers does not advertise what the session asks for.',
+    'Nothing: the session goes to another worker at once. Correct `prefer` or `capabilities` in the options of withSession.',
+    true,
+  ),
   ExecutorDied: entry(
     'The executor process ended while the activity was running.',
     'Nothing: the activity is attempted again.',

@@ -68,6 +68,14 @@ export function acquireQueue(fleet: string, capabilities: readonly string[]): st
   return `${pooledQueue(fleet, capabilities)}:acquire`;
 }
 
+/**
+ * The queue on which sessions are acquired that prefer one worker: `atlas-worker-7:prefer`. By its name alone, which is what
+ * workflow code knows of a worker; the capabilities are in the request.
+ */
+export function acquireQueueOf(fleet: string, worker: string): string {
+  return `${checkName('fleet', fleet)}-${checkName('worker', worker)}:prefer`;
+}
+
 /** The unique queue of one worker: `atlas-worker-7.k3f9`. It carries the instance id (DESIGN rule "whose directory"). */
 export function workerQueue(fleet: string, name: string, instance: string): string {
   return `${checkName('fleet', fleet)}-${checkName('worker', name)}.${checkName('worker', instance)}`;

@@ -8,7 +8,7 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 
 /** What happens when the worker of a session is lost. */
-export type OnLost = 'redo' | 'fail';
+export type OnLost = 'redo' | 'rediscover' | 'fail';
 
 export const SESSION_DEFAULTS = {
   /** How long a silent worker keeps a session: the heartbeat timeout of the lease. It is renewed every third of this. */
@@ -27,6 +27,8 @@ export const SESSION_DEFAULTS = {
   maxReacquisitions: 3,
   /** Heartbeat timeout of a pinned activity that names none. The executor heartbeats by itself. */
   pinnedHeartbeatTimeoutMs: 30 * SECOND_MS,
+  /** How long the worker that `prefer` names is waited for before any other is asked. */
+  preferForMs: 5 * SECOND_MS,
 } as const;
 
 /** Bounds of what may be asked for; outside them the options are refused. */
@@ -37,6 +39,7 @@ export const SESSION_LIMITS = {
   recoveryWindowMs: { min: 1 * SECOND_MS, max: 1 * HOUR_MS },
   idleTimeoutMs: { min: 1 * SECOND_MS, max: 30 * 24 * HOUR_MS },
   maxReacquisitions: { min: 0, max: 1_000 },
+  preferForMs: { min: 100, max: 1 * HOUR_MS },
 } as const;
 
 /** A lease is renewed three times within its TTL, so that two calls may fail before the owner notices. */
@@ -85,6 +88,8 @@ export interface LeaseRequest {
 export interface LeaseArguments extends Pick<LeaseRequest, 'maxDurationMs' | 'recoveryWindowMs'> {
   /** Left out for never. */
   readonly idleTimeoutMs?: number;
+  /** Only on the queue of a worker that is preferred, which does not say them. */
+  readonly capabilities?: readonly string[];
 }
 
 /** Argument of the adopt activity, which becomes the new lease of a session that still lives on its worker. */

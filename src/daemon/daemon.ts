@@ -287,6 +287,7 @@ export class Daemon {
         namespace: profile.namespace,
         identity: `${this.identity.name}@${this.identity.fleet} supervisor ${process.pid}`,
         fleet: this.identity.fleet,
+        worker: this.identity.name,
         capabilities: config.capabilities,
         controlQueue: this.identity.controlQueue,
       },

@@ -18,7 +18,14 @@ import {
   type PresenceRequest,
   type ReleaseAnswer,
 } from '../contract/fleet.js';
-import { acquireQueue, capabilitySubsets, fleetControlQueue, parseSessionActivityId } from '../contract/names.js';
+import {
+  acquireQueue,
+  acquireQueueOf,
+  capabilityLabel,
+  capabilitySubsets,
+  fleetControlQueue,
+  parseSessionActivityId,
+} from '../contract/names.js';
 import {
   ADOPT_ACTIVITY,
   type AdoptRequest,
@@ -49,6 +56,8 @@ export interface SupervisorWorkersOptions {
   readonly namespace: string;
   readonly identity: string;
   readonly fleet: string;
+  /** The name of this worker. */
+  readonly worker: string;
   readonly capabilities: readonly string[];
   readonly controlQueue: string;
 }
@@ -71,7 +80,17 @@ export class SupervisorWorkers {
     workers.workers = await Promise.all([
       workers.createFleetWorker(),
       workers.createControlWorker(keeper, presence, apply),
-      ...capabilitySubsets(options.capabilities).map((subset) => workers.createAcquireWorker(subset, keeper, gate)),
+      ...capabilitySubsets(options.capabilities).map((subset) =>
+        workers.createAcquireWorker(acquireQueue(options.fleet, subset), subset, () => subset, keeper, gate),
+      ),
+      // Whoever prefers this worker may ask for anything: it polls while there is room for any set, and the request is looked at.
+      workers.createAcquireWorker(
+        acquireQueueOf(options.fleet, options.worker),
+        options.capabilities,
+        (given) => workers.askedOfPreferred(given),
+        keeper,
+        gate,
+      ),
     ]);
     return workers;
   }
@@ -158,23 +177,43 @@ export class SupervisorWorkers {
     });
   }
 
-  private createAcquireWorker(capabilities: readonly string[], keeper: SessionKeeper, gate: SlotGate): Promise<Worker> {
+  /** What a session asks for that prefers this worker. Throws `CapabilityMissing`, upon which its owner asks the others. */
+  private askedOfPreferred({ capabilities = [] }: LeaseArguments): readonly string[] {
+    const { worker, capabilities: own } = this.options;
+    const missing = capabilities.filter((name) => !own.includes(name));
+    if (missing.length > 0) {
+      throw new AtlasError(
+        'CapabilityMissing',
+        `The worker ${worker} has the capabilities "${capabilityLabel(own)}", and lacks ${missing.join(', ')}.`,
+      );
+    }
+    return capabilities;
+  }
+
+  /** `polledFor`: the capability set that must have room for a task to be polled. */
+  private createAcquireWorker(
+    taskQueue: string,
+    polledFor: readonly string[],
+    asked: (given: LeaseArguments) => readonly string[],
+    keeper: SessionKeeper,
+    gate: SlotGate,
+  ): Promise<Worker> {
     const activities = {
       [LEASE_ACTIVITY](given: LeaseArguments): Promise<void> {
         return throwingFailures(async () => {
-          await keeper.acquire(leaseTask(given, capabilities));
+          await keeper.acquire(leaseTask(given, asked(given)));
           throw new CompleteAsyncError();
         });
       },
     };
     return Worker.create({
       ...this.common(),
-      taskQueue: acquireQueue(this.options.fleet, capabilities),
+      taskQueue,
       activities,
       // One poll in flight, so that few tasks can be taken after the gate has closed.
       activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
       tuner: {
-        activityTaskSlotSupplier: gate.supplier(capabilities) satisfies CustomSlotSupplier<ActivitySlotInfo>,
+        activityTaskSlotSupplier: gate.supplier(polledFor) satisfies CustomSlotSupplier<ActivitySlotInfo>,
         workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },

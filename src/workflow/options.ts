@@ -33,8 +33,9 @@ export interface SessionOptions {
   /** How long to wait for a worker with a free slot; then it fails with `AcquireTimeout`. @default 10 minutes */
   readonly acquireTimeout?: Duration;
   /**
-   * What happens when the worker is lost: `redo` acquires another and runs the body again from its start, `fail` fails
-   * with `SessionLost`.
+   * What happens when the worker is lost: `redo` acquires another and runs the body again from its start, `rediscover` lets
+   * the body go on and runs only the pinned calls again that the loss hit, on the next worker, and `fail` fails with
+   * `SessionLost`. `rediscover` is for work that is pinned for speed and not for correctness.
    * @default 'redo'
    */
   readonly onLost?: OnLost;
@@ -55,14 +56,27 @@ export interface SessionOptions {
   readonly allowConcurrentSessions?: boolean;
   /** A session of the run before this one, from {@link Session.handle}: it is adopted instead of acquired. */
   readonly handle?: SessionHandle | undefined;
-  /** Temporal's priority for the acquisition. @default that of the workflow */
+  /**
+   * Temporal's priority, for the acquisition and for pinned calls whose options give no other: which of those that wait for a
+   * slot is served first.
+   * @default that of the workflow
+   */
   readonly priority?: Priority;
+  /**
+   * The name of a worker to try first, such as `worker-7`. Where it does not grant the session within `preferFor` (it is full,
+   * cordoned, gone or unknown), or lacks a capability, any worker may. After a loss no worker is preferred.
+   * @default none
+   */
+  readonly prefer?: string;
+  /** How long the preferred worker is waited for. @default 5 seconds; 100 milliseconds to 1 hour */
+  readonly preferFor?: Duration;
 }
 
 /** Checks the options; throws a non-retryable `SessionOptionsInvalid` or `NameInvalid` that names the option. */
 export function sessionContract(options: SessionOptions): SessionContract {
   const onLost = options.onLost ?? SESSION_DEFAULTS.onLost;
-  if (onLost !== 'redo' && onLost !== 'fail') throw invalid('onLost', onLost, '"redo" or "fail"');
+  if (onLost !== 'redo' && onLost !== 'rediscover' && onLost !== 'fail')
+    throw invalid('onLost', onLost, '"redo", "rediscover" or "fail"');
   const contract: SessionContract = {
     fleet: fleetOf(options.fleet),
     capabilities: failingTheWorkflow(() => capabilitySet(options.capabilities ?? [])),
@@ -91,7 +105,9 @@ export function sessionContract(options: SessionOptions): SessionContract {
         : duration('idleTimeout', options.idleTimeout, 0, SESSION_LIMITS.idleTimeoutMs),
     onLost,
     maxReacquisitions: options.maxReacquisitions ?? SESSION_DEFAULTS.maxReacquisitions,
-    priority: options.priority,
+    priority: priority(options.priority),
+    prefer: preferred(options.prefer),
+    preferForMs: duration('preferFor', options.preferFor, SESSION_DEFAULTS.preferForMs, SESSION_LIMITS.preferForMs),
   };
   const { min, max } = SESSION_LIMITS.maxReacquisitions;
   if (
@@ -130,6 +146,38 @@ function isFleetName(name: string): boolean {
   } catch {
     return false;
   }
+}
+
+function preferred(worker: string | undefined): string | null {
+  return worker === undefined ? null : failingTheWorkflow(() => checkName('worker', worker));
+}
+
+const MAX_FAIRNESS_KEY_BYTES = 64;
+const FAIRNESS_WEIGHT = { min: 0.001, max: 1_000 };
+
+/** As Temporal documents it. What the server refuses would fail the workflow task again and again instead. */
+function priority(value: Priority | undefined): Priority | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value !== 'object' || value === null)
+    throw invalid('priority', value, 'an object with priorityKey, fairnessKey or fairnessWeight');
+  const { priorityKey, fairnessKey, fairnessWeight } = value;
+  if (priorityKey !== undefined && !(Number.isInteger(priorityKey) && priorityKey >= 1)) {
+    throw invalid('priority.priorityKey', priorityKey, 'a whole number from 1, which is the most urgent');
+  }
+  if (
+    fairnessKey !== undefined &&
+    (typeof fairnessKey !== 'string' || new TextEncoder().encode(fairnessKey).length > MAX_FAIRNESS_KEY_BYTES)
+  ) {
+    throw invalid('priority.fairnessKey', fairnessKey, `a string of at most ${MAX_FAIRNESS_KEY_BYTES} bytes`);
+  }
+  const { min, max } = FAIRNESS_WEIGHT;
+  if (
+    fairnessWeight !== undefined &&
+    !(typeof fairnessWeight === 'number' && fairnessWeight >= min && fairnessWeight <= max)
+  ) {
+    throw invalid('priority.fairnessWeight', fairnessWeight, `a number from ${min} to ${max}`);
+  }
+  return value;
 }
 
 function duration(name: string, value: Duration | undefined, fallbackMs: number, limits: { min: number; max: number }) {

@@ -22,6 +22,9 @@ export interface SessionContract {
   readonly onLost: OnLost;
   readonly maxReacquisitions: number;
   readonly priority: unknown;
+  /** The name of the worker that is asked first; null for any. */
+  readonly prefer: string | null;
+  readonly preferForMs: number;
 }
 
 /** How a lease ended, as far as the owner must tell the ways apart. */
@@ -57,6 +60,8 @@ export type LeaseSpec =
        * How long a worker may take to take it, which is tried once; null to have the server try it until it is cancelled.
        */
       readonly scheduleToStartMs: number | null;
+      /** The worker that is asked on a queue of its own; null for any. */
+      readonly worker: string | null;
     }
   | {
       readonly kind: 'adopt';
@@ -132,10 +137,8 @@ export async function ownSession<T>(
 ): Promise<T> {
   const owner = new Owner(runtime, contract, handle?.grant.session ?? runtime.newSessionId());
   try {
-    let adopted = handle === undefined ? undefined : await owner.takeOver(handle);
-    for (let attempt = adopted?.attempt ?? (handle === undefined ? 1 : handle.attempt + 1); ; attempt += 1) {
-      const held = adopted?.held ?? (await owner.acquire(attempt > 1));
-      adopted = undefined;
+    let { held, attempt } = await owner.begin(handle);
+    for (;;) {
       const outcome = await owner.run(held, attempt, runBody);
       if (outcome.kind === 'returned') return outcome.value;
       if (outcome.kind === 'threw') throw outcome.error;
@@ -148,6 +151,8 @@ export async function ownSession<T>(
         attempt,
         reason: loss.failure.message,
       });
+      held = await owner.acquire(true);
+      attempt += 1;
     }
   } finally {
     runtime.stopListening(owner.id);
@@ -166,21 +171,28 @@ const NEXT_LEASE_AFTER_MS = 1_000;
 const TRIED_ONCE_FROM_TTLS = 3;
 
 /** Acquires, watches and releases the leases of one session. */
-class Owner {
+export class Owner {
   constructor(
     private readonly runtime: OwnerRuntime,
     private readonly contract: SessionContract,
     readonly id: string,
   ) {}
 
+  /** The session of the run before this one where there is one that lives, else an acquisition. */
+  async begin(handle: SessionHandle | undefined): Promise<{ held: HeldSession; attempt: number }> {
+    if (handle === undefined) return { held: await this.acquire(false), attempt: 1 };
+    return (await this.takeOver(handle)) ?? { held: await this.acquire(true), attempt: handle.attempt + 1 };
+  }
+
   /**
-   * Waits for a worker. Throws `AcquireTimeout`, or the cancellation of the owner.
+   * Waits for a worker. Throws `AcquireTimeout`, the cancellation of the owner, or {@link Abandoned} once nobody waits for
+   * it any more.
    *
    * `wary`: a worker has died, whose open poll may swallow a lease until the lease TTL.
    */
-  async acquire(wary: boolean): Promise<HeldSession> {
+  async acquire(wary: boolean, isAbandoned: () => boolean = () => false): Promise<HeldSession> {
     const { runtime, contract } = this;
-    const acquisition = new Acquisition(runtime, contract, this.id);
+    const acquisition = new Acquisition(runtime, contract, this.id, isAbandoned);
     runtime.listen(this.id, acquisition);
     try {
       const { lease, grant } = await acquisition.outcome(wary);
@@ -198,7 +210,7 @@ class Owner {
   }
 
   /** Adopts the session of the run before this one. Undefined when it is lost; then it is acquired anew. */
-  async takeOver(handle: SessionHandle): Promise<{ held: HeldSession; attempt: number } | undefined> {
+  private async takeOver(handle: SessionHandle): Promise<{ held: HeldSession; attempt: number } | undefined> {
     const { runtime, contract } = this;
     runtime.raiseEpoch(handle.epoch);
     const held = new HeldSession(runtime, contract, undefined, handle.grant, handle.expiresAtMs);
@@ -225,16 +237,19 @@ class Owner {
   /** Runs the body while the session is held, and gives the slot back whatever happens. */
   async run<T>(held: HeldSession, attempt: number, runBody: RunBody<T>): Promise<SessionOutcome<T>> {
     const end = await runBody(held, attempt);
-    if (end.kind === 'threw' && end.continuesAsNew && held.handedOver && held.lost() === undefined) {
-      // The next run adopts the session: the lease ends with this run, the slot does not.
-      return { kind: 'threw', error: end.error };
-    }
-    await this.release(held);
+    await this.finish(held, end);
     const loss = held.lost();
     // A body that returned although one of its pinned activities was lost has swallowed the loss: its value rests on
     // state that is gone. A loss that hit no activity does not matter any more.
     if (end.kind === 'returned') return loss !== undefined && end.hitByLoss ? { kind: 'lost', loss } : end;
     return loss === undefined ? { kind: 'threw', error: end.error } : { kind: 'lost', loss };
+  }
+
+  /** Gives the slot back when the body has ended, unless the next run adopts the session. */
+  async finish(held: HeldSession, end: BodyEnd<unknown>): Promise<void> {
+    // Handed over: the lease ends with this run, the slot does not.
+    if (end.kind === 'threw' && end.continuesAsNew && held.handedOver && held.lost() === undefined) return;
+    await this.release(held);
   }
 
   /** Throws when the session was lost more often than it may be acquired again. */
@@ -270,7 +285,7 @@ class Owner {
   }
 
   /** Gives the slot back, also when the owner is cancelled. Never throws: what can not be released is left to the lease. */
-  private async release(held: HeldSession): Promise<void> {
+  async release(held: HeldSession): Promise<void> {
     const { runtime } = this;
     held.close();
     runtime.stopListening(this.id);
@@ -297,6 +312,9 @@ class Owner {
   }
 }
 
+/** Ends an acquisition that nobody waits for any more. */
+class Abandoned extends Error {}
+
 /** The leases of a session that is not granted yet. */
 class Acquisition implements OwnerInbox {
   grant: Grant | undefined;
@@ -308,13 +326,17 @@ class Acquisition implements OwnerInbox {
     private readonly runtime: OwnerRuntime,
     private readonly contract: SessionContract,
     private readonly session: string,
+    private readonly isAbandoned: () => boolean,
   ) {}
 
   async outcome(wary: boolean): Promise<{ lease: Lease; grant: Grant }> {
     const { runtime, contract } = this;
     const deadlineMs = runtime.now() + contract.acquireTimeoutMs;
+    // Not after a loss: it may be that very worker which is gone.
+    if (!wary && contract.prefer !== null) await this.askPreferred(contract.prefer);
     let careful = wary;
-    if (!wary && contract.acquireTimeoutMs >= TRIED_ONCE_FROM_TTLS * contract.leaseTtlMs) {
+    const isUnhurried = deadlineMs - runtime.now() >= TRIED_ONCE_FROM_TTLS * contract.leaseTtlMs;
+    if (this.grant === undefined && !wary && isUnhurried) {
       // With room in the fleet this is all. Bounded by the timeouts of the activity, which do not begin anew as long as
       // it is tried once; a timer would be two events more in every history.
       this.schedule(contract.leaseTtlMs);
@@ -339,6 +361,7 @@ class Acquisition implements OwnerInbox {
         () => this.isDecided(),
         Math.max(1, Math.min(deadlineMs, mayAsk ? nextLeaseMs : deadlineMs) - nowMs),
       );
+      if (this.grant === undefined && this.isAbandoned()) throw new Abandoned();
       const openCount = this.leases.length;
       const silent = this.dropEnded();
       careful ||= silent;
@@ -349,6 +372,19 @@ class Acquisition implements OwnerInbox {
     const lease = this.leases.find(({ epoch }) => epoch === grant.epoch)!;
     for (const other of this.leases) if (other !== lease) other.cancel();
     return { lease, grant };
+  }
+
+  /** Asks one worker on its own queue, for a while. What it grants later is released like all that nobody waits for. */
+  private async askPreferred(worker: string): Promise<void> {
+    const { runtime, contract } = this;
+    const forMs = Math.min(contract.preferForMs, contract.acquireTimeoutMs);
+    this.schedule(forMs, worker);
+    // A timer beside the timeout of the activity: the open poll of a dead worker takes the task and never answers.
+    await runtime.until(() => this.isDecided(), forMs);
+    this.dropEnded();
+    if (this.grant !== undefined) return;
+    this.cancelLeases();
+    this.leases = [];
   }
 
   cancelLeases(): void {
@@ -374,15 +410,15 @@ class Acquisition implements OwnerInbox {
     return grant.grantId === this.grant?.grantId;
   }
 
-  private schedule(scheduleToStartMs: number | null): void {
+  private schedule(scheduleToStartMs: number | null, worker: string | null = null): void {
     const { runtime, contract, session } = this;
     const epoch = runtime.nextEpoch();
-    this.leases.push(runtime.scheduleLease({ kind: 'acquire', session, epoch, scheduleToStartMs }, contract));
+    this.leases.push(runtime.scheduleLease({ kind: 'acquire', session, epoch, scheduleToStartMs, worker }, contract));
   }
 
-  /** Whether there is a grant, or a lease has ended before its grant. */
+  /** Whether there is a grant, a lease has ended before its grant, or nobody waits for one. */
   private isDecided(): boolean {
-    return this.grant !== undefined || this.leases.some((lease) => lease.end() !== undefined);
+    return this.grant !== undefined || this.leases.some((lease) => lease.end() !== undefined) || this.isAbandoned();
   }
 
   /** Forgets the leases that have ended without a grant. Returns whether a worker that took one has fallen silent. */

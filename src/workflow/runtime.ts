@@ -18,7 +18,7 @@ import {
   TimeoutFailure,
   uuid4,
 } from '@temporalio/workflow';
-import { acquireQueue, controlQueueOf, sessionActivityId } from '../contract/names.js';
+import { acquireQueue, acquireQueueOf, controlQueueOf, sessionActivityId } from '../contract/names.js';
 import {
   ADOPT_ACTIVITY,
   type AdoptRequest,
@@ -159,10 +159,14 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
       maxDurationMs: contract.maxDurationMs,
       recoveryWindowMs: contract.recoveryWindowMs,
       ...(contract.idleTimeoutMs === null ? {} : { idleTimeoutMs: contract.idleTimeoutMs }),
+      ...(spec.worker === null ? {} : { capabilities: contract.capabilities }),
     };
     const acquire = proxyActivities<{ [LEASE_ACTIVITY]: (request: LeaseArguments) => Promise<void> }>({
       ...common,
-      taskQueue: acquireQueue(contract.fleet, contract.capabilities),
+      taskQueue:
+        spec.worker === null
+          ? acquireQueue(contract.fleet, contract.capabilities)
+          : acquireQueueOf(contract.fleet, spec.worker),
       activityId: sessionActivityId({ session: spec.session, epoch: spec.epoch, step: 'lease' }),
       startToCloseTimeout: contract.maxDurationMs + EXPIRY_BACKSTOP_MS,
       ...(spec.scheduleToStartMs === null

@@ -12,8 +12,10 @@ import {
   isCancellation,
   proxyActivities,
 } from '@temporalio/workflow';
+import type { Priority } from '@temporalio/common';
 import { capabilityLabel, pinnedStep, sessionActivityId } from '../contract/names.js';
 import { SESSION_DEFAULTS, type SessionHandle } from '../contract/session.js';
+import { type Affinity, ownAffinity } from './affinity.js';
 import { sessionFailure } from './failures.js';
 import { type BodyEnd, type HeldSession, type Loss, ownSession } from './owner.js';
 import { sessionContract, type SessionOptions } from './options.js';
@@ -34,17 +36,18 @@ export type PinnedActivityOptions = Omit<
 export interface Session {
   /** Unique within the workflow run; the same over a redo and over a hand-over to the next run. */
   readonly id: string;
-  /** The name of the worker that holds it, such as `worker-7`. */
+  /** The name of the worker that holds it, such as `worker-7`; with `rediscover` the one that holds it now. */
   readonly worker: string;
   /** The unique task queue of that worker, for `workerActivities`. */
   readonly queue: string;
-  /** 1 for the first run of the body, 2 after the first redo, and so on. */
+  /** How many times the session was acquired: 1 at first, 2 after the first loss that was followed by another worker. */
   readonly attempt: number;
   /**
    * Activities that run on the worker that holds the session, one after the other or side by side.
    *
-   * They reject with `SessionLost`, `SessionExpired` or `SessionReleased` when the session ends under them. Every other failure is theirs:
-   * it is retried in place by `retry` and never moves the session. The death of the executor and a fence count as
+   * They reject with `SessionLost`, `SessionExpired` or `SessionReleased` when the session ends under them; with
+   * `onLost: 'rediscover'` a call that is hit by a loss is run again on the next worker instead. Every other failure is
+   * theirs: it is retried in place by `retry` and never moves the session. The death of the executor and a fence count as
    * attempts there.
    */
   proxyActivities<A = Record<string, never>>(options: PinnedActivityOptions): RoutedActivities<A>;
@@ -63,8 +66,8 @@ let openSessions = 0;
  * Runs `body` with a session: a sequence of activities pinned to one worker, which keeps local state between them.
  *
  * The slot is given back when the body ends, however it ends. If the worker is lost, another is acquired and the body is
- * run again from its start (`onLost: 'redo'`), so the body must be repeatable. Business errors of activities are never
- * taken for a lost worker.
+ * run again from its start (`onLost: 'redo'`), so the body must be repeatable; or the body goes on, and only the calls that the
+ * loss hit are run again (`onLost: 'rediscover'`). Business errors of activities are never taken for a lost worker.
  *
  * @throws `ApplicationFailure` with one of the types `AcquireTimeout`, `SessionLost` (with `onLost: 'fail'`),
  * `SessionReacquisitionsExhausted`, `SessionExpired`, `SessionReleased`, `SessionNested`, `SessionOptionsInvalid`; and whatever the body
@@ -75,11 +78,14 @@ export async function withSession<T>(options: SessionOptions, body: (session: Se
   if (openSessions > 0 && options.allowConcurrentSessions !== true) {
     throw sessionFailure(
       'SessionNested',
-      `A second session (capabilities "${capabilityLabel(contract.capabilities)}") was asked for while this workflow holds or awaits one: two owners that each hold one and wait for the other's would wait for ever.`,
+      `A second session (capabilities "${capabilityLabel(contract.capabilities)}") was asked for while this workflow holds or awaits one: two owners that each hold one and wait for the other's would wait until one of them times out. Use one after the other, or set allowConcurrentSessions in its options.`,
     );
   }
   openSessions += 1;
   try {
+    if (contract.onLost === 'rediscover') {
+      return await ownAffinity(workflowRuntime, contract, (affinity) => runOnce(affinity, body), options.handle);
+    }
     return await ownSession(workflowRuntime, contract, (held, attempt) => runBody(held, attempt, body), options.handle);
   } finally {
     openSessions -= 1;
@@ -93,7 +99,7 @@ async function runBody<T>(
   body: (session: Session) => Promise<T>,
 ): Promise<BodyEnd<T> & { hitByLoss: boolean }> {
   const scope = new CancellationScope({ cancellable: true });
-  const pinned = new PinnedCalls(held);
+  const pinned = new PinnedCalls((call) => call(held));
   held.onLoss(() => {
     scope.cancel();
   });
@@ -113,6 +119,54 @@ async function runBody<T>(
   }
 }
 
+/** Runs the body in a scope of its own, which is cancelled when the session ends without another to follow. */
+async function runOnce<T>(affinity: Affinity, body: (session: Session) => Promise<T>): Promise<BodyEnd<T>> {
+  const scope = new CancellationScope({ cancellable: true });
+  affinity.onEnd(() => {
+    scope.cancel();
+  });
+  const pinned = new PinnedCalls((call) => affinity.call((held) => droppedAtLoss(held, call)));
+  const session: Session = {
+    id: affinity.held.grant.session,
+    get worker() {
+      return affinity.held.grant.worker;
+    },
+    get queue() {
+      return affinity.held.grant.queue;
+    },
+    get attempt() {
+      return affinity.attempt;
+    },
+    proxyActivities: (options) => pinned.proxy(options),
+    handle: () => affinity.handle(),
+  };
+  try {
+    return { kind: 'returned', value: await scope.run(() => body(session)) };
+  } catch (error) {
+    return { kind: 'threw', error, continuesAsNew: error instanceof ContinueAsNew };
+  }
+}
+
+/**
+ * Runs a call in a scope of its own, which is cancelled at the loss: since the body goes on, nobody else would take its
+ * activity off the queue of the worker that is lost.
+ */
+async function droppedAtLoss(held: HeldSession, call: PinnedCall): Promise<unknown> {
+  const scope = new CancellationScope({ cancellable: true });
+  // What the cancellation rejects at once is told apart by the loss, which is there already.
+  const forget = held.onLoss(() => {
+    scope.cancel();
+  });
+  try {
+    return await scope.run(() => call(held));
+  } finally {
+    forget();
+  }
+}
+
+/** A pinned call on the acquisition that it is given. */
+type PinnedCall = (held: HeldSession) => Promise<unknown>;
+
 /** Numbers the pinned calls of a run; a session that is adopted by the next run goes on with ids of another run. */
 let pinnedCount = 0;
 
@@ -121,7 +175,8 @@ class PinnedCalls {
   /** Whether a pinned activity was rejected because the session was lost. */
   hitByLoss = false;
 
-  constructor(private readonly held: HeldSession) {}
+  /** `place` runs a call on an acquisition of the session, and rejects with what the call rejected with. */
+  constructor(private readonly place: (call: PinnedCall) => Promise<unknown>) {}
 
   proxy<A>(options: PinnedActivityOptions): RoutedActivities<A> {
     return new Proxy(
@@ -131,19 +186,24 @@ class PinnedCalls {
           if (typeof activityType !== 'string') {
             throw new TypeError(`Only strings are supported for activity types, got: ${String(activityType)}`);
           }
-          return (...args: unknown[]) => this.call(activityType, args, options);
+          return (...args: unknown[]) => this.place((held) => this.call(held, activityType, args, options));
         },
       },
     ) as RoutedActivities<A>;
   }
 
-  private call(activityType: string, args: unknown[], options: PinnedActivityOptions): Promise<unknown> {
-    const { held } = this;
+  private call(
+    held: HeldSession,
+    activityType: string,
+    args: unknown[],
+    options: PinnedActivityOptions,
+  ): Promise<unknown> {
     const before = held.lost();
     if (before !== undefined) return Promise.reject(this.hit(before));
     pinnedCount += 1;
     const activities = proxyActivities<Record<string, (...args: unknown[]) => Promise<unknown>>>({
       heartbeatTimeout: SESSION_DEFAULTS.pinnedHeartbeatTimeoutMs,
+      ...(held.contract.priority === undefined ? {} : { priority: held.contract.priority as Priority }),
       ...options,
       taskQueue: held.grant.queue,
       activityId: sessionActivityId({
@@ -164,15 +224,14 @@ class PinnedCalls {
         },
         (error: unknown) => {
           forget();
-          reject(this.failureOf(error));
+          reject(this.failureOf(held, error));
         },
       );
     });
   }
 
   /** What a pinned activity that failed is rejected with: its own failure, unless the session is over. */
-  private failureOf(error: unknown): Error {
-    const { held } = this;
+  private failureOf(held: HeldSession, error: unknown): Error {
     const refusal = refusalOf(error);
     if (refusal !== undefined) {
       const { code } = refusal;

@@ -392,6 +392,8 @@ function planOwner({ sim, mix }: World, workflowId: string): OwnerPlan {
       onLost: random.chance(0.85) || mix.gentle ? 'redo' : 'fail',
       maxReacquisitions: 3,
       priority: undefined,
+      prefer: null,
+      preferForMs: 5_000,
       ...(mix.aim.capabilities === undefined ? {} : { capabilities: random.chance(0.5) ? mix.aim.capabilities : [] }),
       ...mix.aim.contract?.(random),
     },

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import {
   acquireQueue,
+  acquireQueueOf,
   capabilityLabel,
   capabilitySet,
   capabilitySubsets,
@@ -88,6 +89,7 @@ describe('queues', () => {
     expect(pooledQueue('atlas', ['ocr', 'gpu'])).toBe('atlas-gpu+ocr');
     expect(acquireQueue('atlas', [])).toBe('atlas:acquire');
     expect(acquireQueue('atlas', ['ocr', 'gpu'])).toBe('atlas-gpu+ocr:acquire');
+    expect(acquireQueueOf('atlas', 'worker-7')).toBe('atlas-worker-7:prefer');
     expect(workerQueue('atlas', 'worker-7', 'k3f9')).toBe('atlas-worker-7.k3f9');
     expect(workerControlQueue('atlas', 'worker-7', 'k3f9')).toBe('atlas-worker-7.k3f9:control');
     expect(fleetControlQueue('atlas')).toBe('atlas:control');
@@ -98,6 +100,8 @@ describe('queues', () => {
     ['pooledQueue', () => pooledQueue('a-b')],
     ['pooledQueue with capabilities', () => pooledQueue('a-b', ['gpu'])],
     ['acquireQueue', () => acquireQueue('atlas', ['G'])],
+    ['acquireQueueOf, fleet', () => acquireQueueOf('a-b', 'w')],
+    ['acquireQueueOf, worker', () => acquireQueueOf('a', 'W')],
     ['workerQueue, fleet', () => workerQueue('a-b', 'w', 'i')],
     ['workerQueue, name', () => workerQueue('a', 'W', 'i')],
     ['workerQueue, instance', () => workerQueue('a', 'w', 'I')],
@@ -171,7 +175,14 @@ describe('queues read back', () => {
   });
 
   it('takes the queues of fleets and of acquisitions for no worker', () => {
-    for (const queue of [fleetControlQueue('atlas'), pooledQueue('atlas'), acquireQueue('atlas', ['gpu.a100'])])
+    const preferred = acquireQueueOf('atlas', 'worker.7');
+    for (const queue of [
+      fleetControlQueue('atlas'),
+      pooledQueue('atlas'),
+      acquireQueue('atlas', ['gpu.a100']),
+      preferred,
+    ])
       expect(parseWorkerQueue('atlas', queue)).toBeUndefined();
+    expect(parseAcquireQueue('atlas', preferred)).toBeUndefined();
   });
 });

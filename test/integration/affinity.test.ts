@@ -1,0 +1,364 @@
+/**
+ * Where sessions go and what a loss moves: `onLost: 'rediscover'`, `prefer`, `priority`, and several sessions in one
+ * workflow. What happened is read from the server's history and from what the activities left on their host.
+ */
+import { describe, expect, it } from 'vitest';
+import type { WorkflowHandle } from '@temporalio/client';
+import { join } from 'node:path';
+import { FleetClient } from '../../src/fleet/client.js';
+import { temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { uniqueFleet } from '../support/fleet.js';
+import { eventually, restartWorker, runWorkflow, sessionsOf, startWorker, startWorkflow } from '../support/fixtures.js';
+import { activitiesOf, historyOf, type RunActivity } from '../support/history.js';
+import { codeOf, labelsOf, linesOf, measured, PATIENT_MS, SLOW, untilAllFree, untilLine } from '../support/promises.js';
+import { useClient } from '../support/server.js';
+
+/** Deaths are noticed sooner than by default. */
+const PRESENCE = ['--presence-ttl', '2s'];
+const QUICK = { recoveryWindow: '1s', leaseTtl: '4s' };
+
+const ofType = (activities: readonly RunActivity[], type: string): RunActivity[] =>
+  activities.filter((activity) => activity.type === type);
+const leasesOf = (activities: readonly RunActivity[]) => ofType(activities, 'atlas:acquireWorker');
+const where = (worker: Atlasd | undefined): string => worker?.name ?? 'nobody';
+
+interface Place {
+  readonly worker: string;
+  readonly session: string;
+}
+
+describe('a session that is rediscovered', () => {
+  const client = useClient();
+
+  /** The workflow holds a session; resolves to who has it, and to the others. */
+  const holderOf = async (workers: readonly Atlasd[], handle: WorkflowHandle) => {
+    const grant = await eventually(async () => (await historyOf(client(), handle.workflowId)).grants.at(-1), {
+      what: 'a grant',
+      timeoutMs: PATIENT_MS,
+    });
+    const holder = workers.find(({ name }) => name === grant.worker)!;
+    return { holder, others: workers.filter((worker) => worker !== holder) };
+  };
+
+  it('keeps what had returned, runs the call again that a kill -9 hit, and goes on there', SLOW, async () => {
+    const fleet = uniqueFleet();
+    const workers = await Promise.all(['a', 'b'].map((name) => startWorker({ fleet, name, args: PRESENCE })));
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { onLost: 'rediscover', ...QUICK };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 2_000 });
+    await untilLine(log, '1:middle');
+    const { holder, others } = await holderOf(workers, handle);
+    const killedAtMs = Date.now();
+    await holder.killAll();
+    expect(await handle.result()).toEqual({ attempt: 2, worker: where(others[0]) });
+
+    const { activities, grants } = await historyOf(client(), handle.workflowId);
+    const queues = [...new Set(grants.map(({ queue }) => queue))];
+    expect(queues).toHaveLength(2);
+    const steps = ofType(activities, 'write');
+    // The first step, the second, the second once more, the third.
+    expect(steps.map(({ queue }) => queues.indexOf(queue))).toEqual([0, 0, 1, 1]);
+    expect(steps.map(({ outcome }) => outcome === 'completed')).toEqual([true, false, true, true]);
+    expect(leasesOf(activities)).toHaveLength(2);
+    expect(labelsOf(await linesOf(log), 'begin')).toEqual(['1:first', '1:middle', '1:middle', '2:last']);
+    expect(activities.at(-1)).toMatchObject({ type: 'atlas:releaseSession', outcome: 'completed' });
+    measured('kill -9 to the call that runs again', steps[2]!.scheduledAtMs - killedAtMs);
+    await untilAllFree(client(), fleet);
+  });
+
+  it('leaves a business error on its worker, and rejects with it in the body', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await Promise.all(['a', 'b'].map((name) => startWorker({ fleet, name })));
+    const handle = await startWorkflow(client(), fleet, 'affineError');
+    const result = (await handle.result()) as { before: Place; after: Place; failure: string; attempt: number };
+    expect(result).toMatchObject({ failure: 'Business', attempt: 1 });
+    expect(result.after).toEqual(result.before);
+    const activities = await activitiesOf(handle);
+    expect(leasesOf(activities)).toHaveLength(1);
+    const failed = ofType(activities, 'failFirst');
+    expect(failed).toMatchObject([{ outcome: 'failed', attempt: 2 }]);
+    expect(
+      new Set(['where', 'failFirst'].flatMap((type) => ofType(activities, type)).map(({ queue }) => queue)).size,
+    ).toBe(1);
+  });
+
+  it('that is lost while no call is in flight lets go at once, and acquires with the next call', SLOW, async () => {
+    const fleet = uniqueFleet();
+    const workers = await Promise.all(['a', 'b'].map((name) => startWorker({ fleet, name, args: PRESENCE })));
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { onLost: 'rediscover', ...QUICK };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, wait: true });
+    await untilLine(log, '1:first');
+    const { holder, others } = await holderOf(workers, handle);
+    await eventually(async () => ofType(await activitiesOf(handle), 'write')[0]?.outcome === 'completed', {
+      what: 'the first step',
+    });
+    await holder.killAll();
+    // The question that the dead worker does not answer, and with it the lease that is cancelled.
+    await eventually(
+      async () => ofType(await activitiesOf(handle), 'atlas:confirmSession').at(-1)?.outcome === 'timed-out',
+      { what: 'the loss', timeoutMs: PATIENT_MS },
+    );
+    await eventually(async () => leasesOf(await activitiesOf(handle))[0]?.outcome !== 'open', {
+      what: 'the lease ended',
+    });
+    expect(leasesOf(await activitiesOf(handle))).toHaveLength(1);
+    await handle.signal('resume');
+    expect(await handle.result()).toEqual({ attempt: 2, worker: where(others[0]) });
+    expect(labelsOf(await linesOf(log), 'begin')).toEqual(['1:first', '1:middle', '2:last']);
+    expect(leasesOf(await activitiesOf(handle))).toHaveLength(2);
+    await untilAllFree(client(), fleet);
+  });
+
+  it(
+    'has calls side by side share one acquisition, which the cancellation of one of them leaves alone',
+    SLOW,
+    async () => {
+      const fleet = uniqueFleet();
+      const capabilities = ['x'];
+      // Beside the one that holds the session, somebody has to run the workflow.
+      const [worker] = await Promise.all([
+        startWorker({ fleet, name: 'a', capabilities, args: PRESENCE }),
+        startWorker({ fleet, name: 'b', args: PRESENCE }),
+      ]);
+      const log = join(await temporaryDirectory(), 'log');
+      const session = { ...QUICK, capabilities };
+      const handle = await startWorkflow(client(), fleet, 'affineCalls', { session, log, ms: 1_500 });
+      for (const label of ['alone', 'one', 'two']) await untilLine(log, label);
+      await worker.killAll();
+      await eventually(async () => leasesOf(await activitiesOf(handle)).length === 2, {
+        what: 'the acquisition',
+        timeoutMs: PATIENT_MS,
+      });
+      await handle.signal('cancelOne');
+      const successor = await startWorker({ fleet, name: 'c', capabilities, args: PRESENCE });
+      expect(await handle.result()).toEqual({ alone: 'cancelled', attempt: 2, worker: where(successor) });
+      const begun = labelsOf(await linesOf(log), 'begin');
+      expect(begun.slice(0, 3).sort()).toEqual(['alone', 'one', 'two']);
+      expect(begun.slice(3, 5).sort()).toEqual(['one', 'two']);
+      expect(begun.slice(5)).toEqual(['last']);
+      const { grants } = await historyOf(client(), handle.workflowId);
+      expect(new Set(grants.map(({ grantId }) => grantId)).size).toBe(2);
+      await untilAllFree(client(), fleet);
+    },
+  );
+
+  it('takes no slot when its workflow is cancelled while it is acquired again', SLOW, async () => {
+    const fleet = uniqueFleet();
+    const capabilities = ['x'];
+    const [worker] = await Promise.all([
+      startWorker({ fleet, name: 'a', capabilities, args: PRESENCE }),
+      startWorker({ fleet, name: 'b', args: PRESENCE }),
+    ]);
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { ...QUICK, capabilities };
+    const handle = await startWorkflow(client(), fleet, 'affineCalls', { session, log, ms: 60_000 });
+    await untilLine(log, 'one');
+    await worker.killAll();
+    await eventually(async () => leasesOf(await activitiesOf(handle)).length === 2, {
+      what: 'the acquisition',
+      timeoutMs: PATIENT_MS,
+    });
+    await handle.cancel();
+    await expect(handle.result()).rejects.toMatchObject({ cause: { name: 'CancelledFailure' } });
+    const again = await restartWorker(worker, { capabilities, args: PRESENCE });
+    await again.event('worker-ready');
+    await untilAllFree(client(), fleet, 'a');
+  });
+
+  it('is handed over to the next run like any other', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await startWorker({ fleet });
+    const runs = await runWorkflow<Place[]>(client(), fleet, 'relay', { session: { onLost: 'rediscover' }, runs: 2 });
+    expect(runs).toHaveLength(2);
+    expect(runs[1]).toMatchObject({ session: runs[0]!.session, worker: runs[0]!.worker, state: 'by the first run' });
+    await untilAllFree(client(), fleet);
+  });
+});
+
+describe('a session that prefers a worker', () => {
+  const client = useClient();
+
+  const run = async (fleet: string, session: object) => {
+    const handle = await startWorkflow(client(), fleet, 'sequence', { session });
+    const { worker } = (await handle.result()) as { worker: string };
+    const { activities, grants } = await historyOf(client(), handle.workflowId);
+    const leases = leasesOf(activities);
+    return {
+      worker,
+      leases,
+      queues: leases.map(({ queue }) => queue),
+      waitedMs: grants[0]!.atMs - leases[0]!.scheduledAtMs,
+    };
+  };
+
+  it('goes there, whatever it asks for that the worker has', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await Promise.all([
+      startWorker({ fleet, name: 'a', capabilities: ['gpu', 'ocr'] }),
+      startWorker({ fleet, name: 'b', capabilities: ['gpu', 'ocr'] }),
+    ]);
+    for (const [prefer, capabilities] of [
+      ['a', []],
+      ['a', ['gpu']],
+      ['a', ['ocr', 'gpu']],
+      ['b', ['ocr']],
+    ] as const) {
+      const { worker, queues } = await run(fleet, { prefer, capabilities });
+      expect([worker, queues]).toEqual([prefer, [`${fleet}-${prefer}:prefer`]]);
+    }
+    await untilAllFree(client(), fleet);
+  });
+
+  it('goes on at once where the worker lacks a capability', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await Promise.all([startWorker({ fleet, name: 'a' }), startWorker({ fleet, name: 'b', capabilities: ['gpu'] })]);
+    const { worker, leases, queues, waitedMs } = await run(fleet, {
+      prefer: 'a',
+      preferFor: '1m',
+      capabilities: ['gpu'],
+    });
+    expect([worker, queues]).toEqual(['b', [`${fleet}-a:prefer`, `${fleet}-gpu:acquire`]]);
+    expect(leases[0]).toMatchObject({ outcome: 'failed', identity: expect.stringMatching(/^a@/) as string });
+    expect(waitedMs).toBeLessThan(20_000);
+    await untilAllFree(client(), fleet);
+  });
+
+  it(
+    'takes any other where the worker is full, cordoned, dead or unknown, and waits no longer than it said',
+    SLOW,
+    async () => {
+      const fleet = uniqueFleet();
+      const [full] = await Promise.all([
+        startWorker({ fleet, name: 'a', args: ['--max-sessions', '1', ...PRESENCE] }),
+        startWorker({ fleet, name: 'b', args: PRESENCE }),
+      ]);
+      const fallsBack = async (prefer: string, how: string): Promise<void> => {
+        const { worker, queues, waitedMs } = await run(fleet, { prefer, preferFor: '500ms' });
+        expect([worker, queues]).toEqual(['b', [`${fleet}-${prefer}:prefer`, `${fleet}:acquire`]]);
+        expect(waitedMs).toBeGreaterThan(490);
+        measured(`a preferred worker that is ${how}: to the grant elsewhere`, waitedMs);
+      };
+      await fallsBack('nobody', 'unknown');
+      const holder = await startWorkflow(client(), fleet, 'holder', { session: { prefer: 'a' } });
+      await eventually(async () => (await sessionsOf(client(), fleet)).some(({ worker }) => worker === 'a'), {
+        what: 'the session on a',
+      });
+      await fallsBack('a', 'full');
+      await holder.signal('finish');
+      expect(await holder.result()).toMatchObject({ worker: 'a' });
+      await untilAllFree(client(), fleet);
+      const orders = new FleetClient(client(), { fleet });
+      await orders.cordon('a', { who: 'test', why: 'placement' });
+      await fallsBack('a', 'cordoned');
+      await orders.uncordon('a', { who: 'test', why: 'placement' });
+      await full.killAll();
+      await fallsBack('a', 'dead');
+      await untilAllFree(client(), fleet);
+    },
+  );
+});
+
+describe('the priority of a session', () => {
+  const client = useClient();
+
+  const prioritiesIn = async (handle: WorkflowHandle): Promise<[string, unknown][]> =>
+    ((await handle.fetchHistory()).events ?? []).flatMap(({ activityTaskScheduledEventAttributes: scheduled }) =>
+      scheduled == null ? [] : [[scheduled.activityType!.name!, scheduled.priority ?? null]],
+    );
+
+  it('is that of its lease and of its pinned calls, unless they have one of their own', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await startWorker({ fleet });
+    const priority = { priorityKey: 2, fairnessKey: 'tenant-1', fairnessWeight: 2.5 };
+    const plain = await startWorkflow(client(), fleet, 'one', { session: { priority }, activity: 'where' });
+    const own = await startWorkflow(client(), fleet, 'one', {
+      session: { priority },
+      activity: 'where',
+      options: { priority: { priorityKey: 4 } },
+    });
+    await Promise.all([plain.result(), own.result()]);
+    const prioritiesOf = async (handle: WorkflowHandle) => (await prioritiesIn(handle)).slice(0, 2);
+    expect(await prioritiesOf(plain)).toMatchObject([
+      ['atlas:acquireWorker', priority],
+      ['where', priority],
+    ]);
+    expect(await prioritiesOf(own)).toMatchObject([
+      ['atlas:acquireWorker', priority],
+      ['where', { priorityKey: 4, fairnessKey: '' }],
+    ]);
+  });
+
+  it('has a more urgent one served before others that wait for longer', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await startWorker({ fleet, args: ['--max-sessions', '1'] });
+    const holder = await startWorkflow(client(), fleet, 'holder');
+    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the first session' });
+    const waiting = async (priorityKey: number): Promise<WorkflowHandle> => {
+      const handle = await startWorkflow(client(), fleet, 'sequence', { session: { priority: { priorityKey } } });
+      await eventually(async () => leasesOf(await activitiesOf(handle)).length === 1, { what: 'the lease' });
+      return handle;
+    };
+    const patient = [await waiting(5), await waiting(5), await waiting(5)];
+    const urgent = await waiting(1);
+    const pools = new FleetClient(client(), { fleet });
+    await eventually(async () => (await pools.listPools(await pools.look()))[0]?.backlog === 4, { what: 'four that wait' });
+    await holder.signal('finish');
+    const grantedAtMs = async (handle: WorkflowHandle) => {
+      await handle.result();
+      return (await historyOf(client(), handle.workflowId)).grants[0]!.atMs;
+    };
+    const urgentAtMs = await grantedAtMs(urgent);
+    for (const handle of patient) expect(await grantedAtMs(handle)).toBeGreaterThan(urgentAtMs);
+  });
+});
+
+describe('several sessions in one workflow', () => {
+  const client = useClient();
+
+  it('are refused at once with a word on what to do', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await startWorker({ fleet });
+    const handle = await startWorkflow(client(), fleet, 'nested');
+    await expect(handle.result()).rejects.toMatchObject({
+      cause: {
+        type: 'SessionNested',
+        message: expect.stringContaining('one after the other, or set allowConcurrentSessions') as string,
+      },
+    });
+  });
+
+  it('that nest on a full pool end with AcquireTimeout, which names what they asked for', SLOW, async () => {
+    const fleet = uniqueFleet();
+    const capabilities = ['gpu'];
+    await startWorker({ fleet, capabilities, args: ['--max-sessions', '2'] });
+    const inner = { capabilities, allowConcurrentSessions: true, acquireTimeout: '1s' };
+    const start = () => startWorkflow(client(), fleet, 'nested', { outer: { capabilities }, inner, wait: true });
+    const handles = [await start(), await start()];
+    await eventually(async () => (await sessionsOf(client(), fleet)).length === 2, { what: 'two sessions' });
+    await Promise.all(handles.map((handle) => handle.signal('resume')));
+    const ends = await Promise.allSettled(handles.map((handle) => handle.result()));
+    // The one that times out first makes room for the other, which may come in time.
+    const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as Error] : []));
+    expect(failed.length).toBeGreaterThan(0);
+    for (const error of failed) {
+      expect(error).toMatchObject({
+        cause: { type: 'AcquireTimeout', message: expect.stringContaining('capabilities "gpu"') as string },
+      });
+    }
+    await untilAllFree(client(), fleet);
+  });
+
+  it('side by side take a slot each, and in turn take the same one', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await startWorker({ fleet, args: ['--max-sessions', '2'] });
+    const pair = await runWorkflow<Place[]>(client(), fleet, 'sideBySide', {
+      session: { allowConcurrentSessions: true, onLost: 'rediscover' },
+    });
+    expect(new Set(pair.map(({ session }) => session)).size).toBe(2);
+    expect(await codeOf(runWorkflow(client(), fleet, 'sideBySide'))).toBe('SessionNested');
+    const turns = await runWorkflow<Place[]>(client(), fleet, 'twice');
+    expect(new Set(turns.map(({ session }) => session)).size).toBe(2);
+    await untilAllFree(client(), fleet);
+  });
+});

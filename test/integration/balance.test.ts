@@ -1,0 +1,54 @@
+/** How sessions spread over workers that are alike. Nobody places them: each worker asks for the next when it has room. */
+import { describe, expect, it } from 'vitest';
+import type { WorkflowHandle } from '@temporalio/client';
+import { uniqueFleet } from '../support/fleet.js';
+import { eventually, startWorker, startWorkflow } from '../support/fixtures.js';
+import { historyOf } from '../support/history.js';
+import { SLOW, untilAllFree } from '../support/promises.js';
+import { useClient } from '../support/server.js';
+
+const SLOTS = 8;
+const SESSIONS = 20;
+const WORKERS = ['a', 'b', 'c', 'd'];
+
+describe('sessions that begin at once', () => {
+  const client = useClient();
+
+  const grantOf = async (handle: WorkflowHandle) =>
+    await eventually(async () => (await historyOf(client(), handle.workflowId)).grants[0], { what: 'a grant' });
+
+  it('spread evenly over workers that are alike', SLOW, async () => {
+    const fleet = uniqueFleet();
+    await Promise.all(WORKERS.map((name) => startWorker({ fleet, name, args: ['--max-sessions', String(SLOTS)] })));
+    for (let round = 1; round <= 3; round += 1) {
+      const handles = await Promise.all(
+        Array.from({ length: SESSIONS }, () => startWorkflow(client(), fleet, 'holder')),
+      );
+      const grants = await Promise.all(handles.map(grantOf));
+      const counts = WORKERS.map((name) => grants.filter(({ worker }) => worker === name).length);
+      console.log(`measured: ${SESSIONS} sessions over ${WORKERS.length} workers, round ${round}: ${counts.join(' ')}`);
+      for (const handle of handles) await handle.signal('finish');
+      await Promise.all(handles.map((handle) => handle.result()));
+      await untilAllFree(client(), fleet);
+      for (const count of counts) {
+        expect(count).toBeGreaterThanOrEqual(0);
+        expect(count).toBeLessThanOrEqual(20);
+      }
+    }
+    const turns: string[] = [];
+    const latencies: number[] = [];
+    for (let count = 0; count < 16; count += 1) {
+      const handle = await startWorkflow(client(), fleet, 'sequence');
+      await handle.result();
+      const history = await historyOf(client(), handle.workflowId);
+      turns.push(history.grants[0]!.worker);
+      latencies.push(history.grants[0]!.atMs - history.activities[0]!.scheduledAtMs);
+    }
+    console.log(
+      `measured: one at a time: ${turns.join(' ')}; acquire ms: ${latencies
+        .sort((a, b) => a - b)
+        .map((ms) => ms.toFixed(0))
+        .join(' ')}`,
+    );
+  });
+});
