@@ -159,6 +159,7 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
       maxDurationMs: contract.maxDurationMs,
       recoveryWindowMs: contract.recoveryWindowMs,
       ...(contract.idleTimeoutMs === null ? {} : { idleTimeoutMs: contract.idleTimeoutMs }),
+      ...stateOf(contract),
     };
     const acquire = proxyActivities<{ [LEASE_ACTIVITY]: (request: LeaseArguments) => Promise<void> }>({
       ...common,
@@ -181,7 +182,20 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
     retry: { initialInterval: 200, maximumInterval: 1_000, nonRetryableErrorTypes },
   });
   const { leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = contract;
-  return adopt[ADOPT_ACTIVITY]({ session, epoch: spec.epoch, grantId, leaseTtlMs, recoveryWindowMs, idleTimeoutMs });
+  return adopt[ADOPT_ACTIVITY]({
+    session,
+    epoch: spec.epoch,
+    grantId,
+    leaseTtlMs,
+    recoveryWindowMs,
+    idleTimeoutMs,
+    ...stateOf(contract),
+  });
+}
+
+/** Left out for the default: it would be in every history. */
+function stateOf({ state }: SessionContract): { state?: 'memory' } {
+  return state === 'memory' ? { state } : {};
 }
 
 function leaseEnd(error: unknown): LeaseEnd {
