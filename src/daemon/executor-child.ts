@@ -6,12 +6,14 @@
  */
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorState } from '../contract/fleet.js';
-import type { ExecutorSettings } from '../contract/local.js';
+import type { ExecutorSettings, MemoryDropped, SessionMemoryName } from '../contract/local.js';
 import type { ExecutorHost, SessionSide } from './executor-host.js';
 import { ExecutorProcess } from './executor-process.js';
 import { LocalServer } from './local-server.js';
 import type { EventLog, ExecutorPort } from './ports.js';
 
+/** More than the executor gives the values of a session, for the way there and back. */
+const DROP_MEMORY_TIMEOUT_MS = 15_000;
 /** How long an executor must stay up after a crash loop before sessions are taken again. */
 const SOUND_AFTER_MS = 30_000;
 
@@ -31,6 +33,8 @@ export class ExecutorChild implements ExecutorHost {
   private soundTimer: NodeJS.Timeout | undefined;
   /** Before it has its settings it runs nothing, so that it need not be asked to stop. */
   private hasSettings = false;
+  /** Memory that an executor is giving back, and what says that it has. */
+  private readonly dropping = new Map<string, () => void>();
   private giveSettings: () => void = () => undefined;
   private readonly settingsDue = new Promise<void>((resolve) => {
     this.giveSettings = resolve;
@@ -63,6 +67,9 @@ export class ExecutorChild implements ExecutorHost {
         },
         beginAttempt: (attempt) => this.side().beginAttempt(attempt),
         endAttempt: (id, result) => this.side().endAttempt(id, result),
+        memoryDropped: (dropped) => {
+          this.dropping.get(droppingId(dropped))?.();
+        },
         status: () => this.side().status(),
         order: (order) => this.side().order(order),
       },
@@ -111,6 +118,7 @@ export class ExecutorChild implements ExecutorHost {
   private async ended(incarnation: string): Promise<void> {
     clearTimeout(this.soundTimer);
     this.currentState = this.degraded ? 'degraded' : 'down';
+    for (const [id, settle] of [...this.dropping]) if (id.startsWith(`${incarnation}/`)) settle();
     await this.side().executorEnded(incarnation);
   }
 
@@ -132,6 +140,35 @@ export class ExecutorChild implements ExecutorHost {
 
   cancelSession(...[{ key, session, runId }, code, reason]: Parameters<ExecutorPort['cancelSession']>): void {
     this.local.send({ type: 'cancel-session', key, session, runId, code, reason });
+  }
+
+  isAlive(incarnation: string): boolean {
+    return incarnation === this.executor.incarnation();
+  }
+
+  memoryHome(): string | null {
+    return this.currentState === 'ready' ? this.executor.incarnation() : null;
+  }
+
+  async dropMemory(incarnation: string, memory: SessionMemoryName): Promise<void> {
+    if (!this.isAlive(incarnation)) return;
+    const id = droppingId({ incarnation, memory });
+    await new Promise<void>((resolve) => {
+      const settle = (): void => {
+        clearTimeout(timer);
+        this.dropping.delete(id);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        this.options.log.error(
+          { event: 'memory-not-dropped', session: memory.key },
+          'The executor did not say in time that it gave back what a session had in its memory',
+        );
+        settle();
+      }, DROP_MEMORY_TIMEOUT_MS);
+      this.dropping.set(id, settle);
+      this.local.send({ type: 'drop-memory', memory });
+    });
   }
 
   renewLocalLease(forMs: number | null): void {
@@ -156,4 +193,8 @@ export class ExecutorChild implements ExecutorHost {
   killNow(): void {
     this.executor.killNow();
   }
+}
+
+function droppingId({ incarnation, memory }: MemoryDropped): string {
+  return `${incarnation}/${memory.key}@${memory.fencingToken}`;
 }

@@ -16,6 +16,8 @@ import type { ProcessIdentity } from './process-identity.js';
 
 export interface ExecutorHost extends ExecutorPort {
   state(): ExecutorState;
+  /** The life that runs, or the one that is started next. */
+  incarnation(): string;
   /** null while there is none. */
   pid(): number | null;
   restarts(): number;

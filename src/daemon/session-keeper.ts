@@ -799,6 +799,12 @@ export class SessionKeeper {
   /** Gives every session up: for a stop that does not resume them, or an executor that can not stay up. */
   async giveUpAll(reason: string): Promise<void> {
     await Promise.all(this.table.sessions().map((entry) => this.end(entry.key, reason, 'fail')));
+    await this.endsTold();
+  }
+
+  /** Resolves when the sessions that are ending have ended and their owners were told, as far as Temporal answers. */
+  async endsTold(): Promise<void> {
+    await Promise.all([...this.endings.values()]);
     await inParallel(
       [...this.finishing].map(
         ([token, finishing]) =>

@@ -188,7 +188,7 @@ export class SessionWorker {
     this.keeper = keeper;
 
     // What an earlier life held: its attempts fail at once, its sessions go on.
-    const failing = keeper.failAttempts(null);
+    const failing = keeper.failAttempts([]);
     executor.admit();
     await failing;
     await keeper.resume();
@@ -400,7 +400,7 @@ export class SessionWorker {
         'The ledger could not be written',
       );
     });
-    await this.keeper?.failAttempts(null);
+    await this.keeper?.failAttempts([]);
     this.presence?.changed();
     if (this.executorWaiters.length > 0 && !this.stopping) {
       // It never polled: the same modules would fail the same way.
@@ -507,12 +507,18 @@ export class SessionWorker {
       await this.keeper?.giveUpAll('The worker stops for good (--ephemeral).');
     else if (remaining.length > 0)
       log.warn(
-        { event: 'sessions-remain', sessions: remaining.map((entry) => entry.session) },
-        'Sessions remain; the next start resumes them',
+        {
+          event: 'sessions-remain',
+          sessions: remaining.map((entry) => entry.session),
+          inMemory: remaining.filter(({ incarnation }) => incarnation !== undefined).length,
+        },
+        'Sessions remain; the next start resumes those whose state is on disk',
       );
 
     const left = remaining.length > 0 ? 0 : Math.max(0, deadlineMs - performance.now());
     await executor.stop(left + EXECUTOR_STOP_EXTRA_MS);
+    // Sessions in its memory have ended with the executor, and their owners need not wait for a silence to know.
+    await this.keeper?.endsTold();
     this.ownerCheck?.stop();
     await this.presence?.stop(
       (this.keeper?.table.sessions() ?? []).map(({ workflowId, runId }) => ({ workflowId, runId })),

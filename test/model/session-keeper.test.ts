@@ -100,7 +100,7 @@ class World {
     worker.executor.onEnd = async () => {
       // With the process go its attempts, and only then the supervisor hears of it.
       if (this.worker === worker) this.running.clear();
-      await worker.keeper.failAttempts(null);
+      await worker.keeper.failAttempts([]);
     };
     return worker;
   }
@@ -248,7 +248,7 @@ class World {
     const { keeper } = this.worker;
     let resumed = false;
     const start = (async () => {
-      await keeper.failAttempts(null);
+      await keeper.failAttempts([]);
       await keeper.resume();
     })().then(() => {
       resumed = true;

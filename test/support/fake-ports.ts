@@ -4,7 +4,7 @@
  *
  * Everything that is asked of the ports is written to one journal, so that a test can read in which order it was.
  */
-import type { BeginAttempt, SessionEndCode } from '../../src/contract/local.js';
+import type { BeginAttempt, SessionEndCode, SessionMemoryName } from '../../src/contract/local.js';
 import { sessionKey } from '../../src/contract/names.js';
 import type { AdoptRequest, ConfirmRequest, ReleaseRequest } from '../../src/contract/session.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from '../../src/daemon/ports.js';
@@ -255,6 +255,28 @@ export class FakeExecutor implements ExecutorPort {
     return `life-${this.life}`;
   }
 
+  /** Lives beside the current one. */
+  readonly others = new Set<string>();
+
+  isAlive(incarnation: string): boolean {
+    return incarnation === this.incarnation() || this.others.has(incarnation);
+  }
+
+  /** Whether a session may be granted in the memory of the current life. */
+  takesMemory = true;
+
+  memoryHome(): string | null {
+    return this.takesMemory ? this.incarnation() : null;
+  }
+
+  async dropMemory(incarnation: string, { key, fencingToken }: SessionMemoryName): Promise<void> {
+    this.journal.push(`drop memory ${key}@${fencingToken} of ${incarnation}`);
+    await this.dropping;
+  }
+
+  /** What a `dropMemory` waits for. */
+  dropping: Promise<void> = Promise.resolve();
+
   cancelSession({ session, runId }: { session: string; runId: string }, code: SessionEndCode, reason: string): void {
     const key = sessionKey(session, runId);
     this.journal.push(`cancel ${key}`);
@@ -348,7 +370,7 @@ export class FakeWorker {
         this.changes += 1;
       },
     );
-    this.executor.onEnd = () => this.keeper.failAttempts(null);
+    this.executor.onEnd = () => this.keeper.failAttempts([...this.executor.others, this.executor.incarnation()]);
   }
 
   /** What the timer of the daemon does: moves the time on in its steps, with a tick after each. */
@@ -380,6 +402,7 @@ export function leaseTask(
       maxDurationMs: 3_600_000,
       recoveryWindowMs: 5_000,
       idleTimeoutMs: null,
+      state: 'disk',
       ...request,
     },
   };

@@ -26,6 +26,7 @@ const CONTRACT: SessionContract = {
   acquireTimeoutMs: 600_000,
   recoveryWindowMs: 5_000,
   idleTimeoutMs: null,
+  state: 'disk',
   onLost: 'redo',
   maxReacquisitions: 3,
   priority: undefined,
