@@ -239,7 +239,6 @@ export class FakeTemporal implements TemporalPort {
 }
 
 export class FakeExecutor implements ExecutorPort {
-  private life = 1;
   readonly cancelled: { key: string; code: SessionEndCode; reason: string }[] = [];
   /** What the executor was last told about how long its attempts may go on; undefined before. */
   localLeaseMs: number | null | undefined;
@@ -249,7 +248,10 @@ export class FakeExecutor implements ExecutorPort {
   /** What the daemon does when the executor has ended. */
   onEnd: () => Promise<void> = () => Promise.resolve();
 
-  constructor(private readonly journal: string[]) {}
+  constructor(
+    private readonly journal: string[],
+    private life: number,
+  ) {}
 
   incarnation(): string {
     return `life-${this.life}`;
@@ -321,6 +323,8 @@ export interface FakeWorkerOptions {
   readonly directories?: ReadonlyMap<string, number>;
   readonly pace?: Pace;
   readonly clock?: FakeClock;
+  /** The number of the first executor; 1 unless given. */
+  readonly firstLife?: number;
   /** Unique within one life unless given. */
   readonly newGrantId?: () => string;
 }
@@ -333,7 +337,7 @@ export class FakeWorker {
   readonly ledger: FakeLedger;
   readonly scratch: FakeScratch;
   readonly temporal: FakeTemporal;
-  readonly executor = new FakeExecutor(this.journal);
+  readonly executor: FakeExecutor;
   readonly table: SessionTable;
   readonly gate: SlotGate;
   readonly keeper: SessionKeeper;
@@ -343,7 +347,8 @@ export class FakeWorker {
   private grants = 0;
 
   constructor(options: FakeWorkerOptions = {}) {
-    const { rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock } = options;
+    const { rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock, firstLife = 1 } = options;
+    this.executor = new FakeExecutor(this.journal, firstLife);
     this.clock = clock ?? new FakeClock();
     this.ledger = new FakeLedger(this.journal, pace);
     this.scratch = new FakeScratch(this.journal, pace);
