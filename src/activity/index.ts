@@ -8,9 +8,11 @@
 import { heartbeat } from '@temporalio/activity';
 import { AtlasError } from '../contract/errors.js';
 import type { Progress } from '../contract/progress.js';
+import type { LocalState } from '../contract/session.js';
 import { provided } from './provider.js';
 
 export type { Progress } from '../contract/progress.js';
+export type { LocalState } from '../contract/session.js';
 
 /** The worker that runs the activity. */
 export interface CurrentWorker {
@@ -52,6 +54,17 @@ export interface CurrentSession {
   readonly capabilities: readonly string[];
   /** A directory of this session alone. It is deleted when the session ends. */
   readonly scratchDirectory: string;
+  /** Where the session keeps its state, as it was asked for. */
+  readonly state: LocalState;
+  /**
+   * What the activities of this session leave to each other in memory, with `state: 'memory'`: the same map in each of
+   * them, and nobody else's. It is gone when the session ends, or its worker starts another executor, which loses the
+   * session. When the session ends, each value that has `Symbol.asyncDispose` or `Symbol.dispose` is disposed, the newest
+   * first, for at most 10 seconds in all; the slot is free after that.
+   *
+   * @throws {@link AtlasError} `NoSessionMemory` when read in a session whose state is on disk.
+   */
+  readonly memory: Map<string, unknown>;
   /** Aborts when the activity is cancelled or the session is released or lost. The reason is an error with a code. */
   readonly signal: AbortSignal;
   readonly worker: CurrentWorker;

@@ -32,6 +32,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   AcquireTimeout: EXIT.failed,
   SessionOptionsInvalid: EXIT.usage,
   NotInSession: EXIT.failed,
+  NoSessionMemory: EXIT.failed,
   NotInWorker: EXIT.failed,
   NoFreeSlot: EXIT.failed,
   CapabilityMissing: EXIT.failed,

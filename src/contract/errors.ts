@@ -54,6 +54,10 @@ export const ERRORS = {
     'currentSession() was called outside an activity that is pinned to a session.',
     'Call the activity through session.proxyActivities() inside withSession().',
   ),
+  NoSessionMemory: entry(
+    'currentSession().memory was read in a session whose state is on disk.',
+    "Ask for a session with `state: 'memory'` in the options of withSession, or keep the value in a file of the scratch directory.",
+  ),
   NotInWorker: entry(
     'currentWorker() was called outside an activity run by atlasd.',
     'Run the activity on a worker started with atlasd.',

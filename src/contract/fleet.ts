@@ -271,6 +271,8 @@ export interface SessionSnapshot {
   readonly scratchBytes?: number | null;
   /** The pinned activity that ended last. */
   readonly lastStep?: { readonly activity: string; readonly endedAtMs: number } | null;
+  /** Where its state is; absent from the snapshot of an older daemon, which knows `disk` only. */
+  readonly localState?: 'disk' | 'memory';
 }
 
 /** `degraded`: it ends again and again, so the worker takes no sessions until it stays up. */

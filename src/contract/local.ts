@@ -9,6 +9,7 @@
  * | `POST /executor/ready` | 204 |
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
+ * | `POST /memory/dropped` {@link MemoryDropped} | 204 |
  * | `GET /status` | {@link LocalStatus} |
  * | `POST /orders` {@link LocalOrder} | 200 {@link LocalOrderAnswer}, or 409 {@link AttemptRefusal} |
  *
@@ -71,8 +72,23 @@ export type ExecutorCommand =
       readonly reason: string;
     }
 
+  /** The session is over and its attempts have ended: drop what it has in memory, and say so. */
+  | { readonly type: 'drop-memory'; readonly memory: SessionMemoryName }
+
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
   | { readonly type: 'stop' };
+
+/** What a session has in memory, by its acquisition: one that is acquired again begins with an empty memory. */
+export interface SessionMemoryName {
+  readonly key: string;
+  readonly fencingToken: number;
+}
+
+/** What a session had in memory is given back, as far as it lets itself. */
+export interface MemoryDropped {
+  readonly incarnation: string;
+  readonly memory: SessionMemoryName;
+}
 
 /** How long pinned attempts may go on unless this is said again; null while there is none. */
 export interface FenceLine {
@@ -105,6 +121,8 @@ export interface AttemptFacts {
   readonly capabilities: readonly string[];
   /** Rises with every acquisition of a session. */
   readonly fencingToken: number | null;
+  /** Absent for a session whose state is on disk, and for calls in no session. */
+  readonly state?: 'memory';
   /** The result of an earlier attempt, which the server may not have got: to be answered instead of run again. */
   readonly result?: EncodedResult;
 }

@@ -10,6 +10,12 @@ const HOUR_MS = 60 * MINUTE_MS;
 /** What happens when the worker of a session is lost. */
 export type OnLost = 'redo' | 'rediscover' | 'fail';
 
+/**
+ * Where the steps of a session leave what later ones need. `disk`: in files of the worker, which survive a restart of its
+ * executor. `memory`: in the memory of the executor, so that its end loses the session.
+ */
+export type LocalState = 'disk' | 'memory';
+
 export const SESSION_DEFAULTS = {
   /** How long a silent worker keeps a session: the heartbeat timeout of the lease. It is renewed every third of this. */
   leaseTtlMs: 60 * SECOND_MS,
@@ -18,6 +24,7 @@ export const SESSION_DEFAULTS = {
   /** How long a workflow waits for a worker before it gives up with `AcquireTimeout`. */
   acquireTimeoutMs: 10 * MINUTE_MS,
   onLost: 'redo' as OnLost,
+  state: 'disk' as LocalState,
   /**
    * How long the owner waits for a worker that is suspected to be gone before it gives the session up: the
    * schedule-to-start timeout of the question whether the worker still holds it.
@@ -82,6 +89,7 @@ export interface LeaseRequest {
   readonly recoveryWindowMs: number;
   /** The session ends when no pinned activity ran for this long; null for never. */
   readonly idleTimeoutMs: number | null;
+  readonly state: LocalState;
 }
 
 /** Argument of the lease activity. */
@@ -90,6 +98,8 @@ export interface LeaseArguments extends Pick<LeaseRequest, 'maxDurationMs' | 're
   readonly idleTimeoutMs?: number;
   /** Only on the queue of a worker that is preferred, which does not say them. */
   readonly capabilities?: readonly string[];
+  /** Left out for `disk`. */
+  readonly state?: 'memory';
 }
 
 /** Argument of the adopt activity, which becomes the new lease of a session that still lives on its worker. */
@@ -103,6 +113,8 @@ export interface AdoptRequest {
   readonly leaseTtlMs: number;
   readonly recoveryWindowMs: number;
   readonly idleTimeoutMs: number | null;
+  /** Left out for `disk`. */
+  readonly state?: 'memory';
 }
 
 /** Argument of the question whether the worker still holds a session whose lease lives. */

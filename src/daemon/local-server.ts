@@ -18,6 +18,7 @@ import {
   type LocalOrder,
   type LocalOrderAnswer,
   type LocalStatus,
+  type MemoryDropped,
 } from '../contract/local.js';
 import type { EventLog } from './ports.js';
 
@@ -28,6 +29,7 @@ export interface LocalHandlers {
   readonly executorReady: (incarnation: string) => void;
   readonly beginAttempt: (attempt: BeginAttempt) => Promise<AttemptFacts>;
   readonly endAttempt: (id: string, result?: EncodedResult) => Promise<void>;
+  readonly memoryDropped: (dropped: MemoryDropped) => void;
   readonly status: () => LocalStatus;
   readonly order: (order: LocalOrder) => Promise<LocalOrderAnswer>;
 }
@@ -45,6 +47,11 @@ const begin = z.object({
   taskToken: z.string(),
 });
 const end = z.object({ id: z.string(), result: z.object({ json: z.string().optional() }).optional() });
+
+const dropped = z.object({
+  incarnation: z.string(),
+  memory: z.object({ key: z.string(), fencingToken: z.number() }),
+});
 
 const operatorOrder = {
   orderId: z.string().min(1).max(100),
@@ -182,6 +189,10 @@ export class LocalServer {
         response.writeHead(204).end();
         return;
       }
+      case 'POST /memory/dropped':
+        this.handlers.memoryDropped(await readBody(request, dropped));
+        response.writeHead(204).end();
+        return;
       case 'GET /status':
         answer(response, 200, this.handlers.status());
         return;

@@ -3,7 +3,7 @@
  * interfaces, so that the keeper can be driven without any of them.
  */
 import type { ErrorCode } from '../contract/errors.js';
-import type { EncodedResult, SessionEndCode } from '../contract/local.js';
+import type { EncodedResult, SessionEndCode, SessionMemoryName } from '../contract/local.js';
 import type { Grant } from '../contract/session.js';
 import type { LedgerRecord } from './session-table.js';
 
@@ -47,10 +47,17 @@ export interface ScratchPort {
 }
 
 export interface ExecutorPort {
-  /** The current life of the executor. */
-  incarnation(): string;
+  /** Whether this life of the executor goes on. While one takes the place of another there are two. */
+  isAlive(incarnation: string): boolean;
+  /** The life in whose memory a session may be granted now; null while there is none that may take one. */
+  memoryHome(): string | null;
   /** Cancels every attempt of a session. */
   cancelSession(session: { key: string; session: string; runId: string }, code: SessionEndCode, reason: string): void;
+  /**
+   * Has an executor give back what a session has in its memory. Resolves when it has, or has ended, or after a bound;
+   * never rejects.
+   */
+  dropMemory(incarnation: string, memory: SessionMemoryName): Promise<void>;
   /** Renews the local lease of the executor, after which it kills itself; null while no attempt runs. */
   renewLocalLease(forMs: number | null): void;
   /** Kills the executor and all its children, for an attempt that ignores its cancellation; it is started again. */

@@ -18,11 +18,12 @@ import {
   type ConfirmRequest,
   type Grant,
   type LeaseRequest,
+  type LocalState,
   type ReleaseRequest,
 } from '../contract/session.js';
 import { AtlasError } from '../contract/errors.js';
 import type { ForceReleaseRequest, ReleaseAnswer, SessionSnapshot } from '../contract/fleet.js';
-import type { AttemptFacts, BeginAttempt, EncodedResult } from '../contract/local.js';
+import type { AttemptFacts, BeginAttempt, EncodedResult, SessionMemoryName } from '../contract/local.js';
 import { Fence } from './fence.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
 import type { AttemptEntry, LedgerRecord, ResultEntry, SessionEntry, SessionTable } from './session-table.js';
@@ -45,6 +46,9 @@ const ASK_EVERY_MS = 2_000;
  * result whose report may be lost is younger than that when a call fails.
  */
 const RESULT_AT_RISK_MS = 20_000;
+/** What the owner of a session is told whose state was in the memory of an executor that has ended. */
+const MEMORY_GONE =
+  'The executor of the worker was restarted, and the state that the session had in its memory is gone.';
 /** When scratch space that could not be given up is tried again: a disk that failed may work by then. */
 const CLEAN_UP_AGAIN_MS = 10_000;
 
@@ -77,6 +81,11 @@ export interface OwnerTask<R> {
 }
 
 export type LeaseTask = OwnerTask<LeaseRequest>;
+
+/** A session before it has its slot, and with it the executor in whose memory it is, if it is in one's. */
+interface SessionRequest extends Omit<SessionEntry, 'incarnation'> {
+  readonly localState: LocalState;
+}
 
 /** What becomes of the lease of a session that ended. */
 type LeaseFate = 'complete' | 'cancelled' | 'fail' | 'none';
@@ -200,7 +209,7 @@ export class SessionKeeper {
       return;
     }
     const nowMs = ports.clock.now();
-    const entry: SessionEntry = {
+    const asked: SessionRequest = {
       key,
       session: task.request.session,
       workflowId: task.workflowId,
@@ -219,8 +228,9 @@ export class SessionKeeper {
       grantedAtMs: nowMs,
       expiresAtMs: nowMs + task.request.maxDurationMs,
       state: 'granting',
+      localState: task.request.state,
     };
-    await this.takeSlot(entry);
+    const entry = await this.takeSlot(asked);
     this.fence.granted(key, ports.clock.monotonicMs());
     try {
       const sentAtMs = ports.clock.monotonicMs();
@@ -303,14 +313,21 @@ export class SessionKeeper {
   }
 
   /** Waits a little for a slot and takes it in memory, where it counts from then on. */
-  private async takeSlot(entry: SessionEntry): Promise<void> {
+  private async takeSlot({ localState, ...asked }: SessionRequest): Promise<SessionEntry> {
+    let entry: SessionEntry = asked;
     const abort = new AbortController();
-    const waitMs = Math.min(LOCAL_SLOT_WAIT_MS, entry.leaseTtlMs / 2);
+    const waitMs = Math.min(LOCAL_SLOT_WAIT_MS, asked.leaseTtlMs / 2);
     const cancelTimer = this.ports.clock.timer(waitMs, () => {
       abort.abort();
     });
     try {
-      await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
+      await this.gate.takeSlot(asked.capabilities, abort.signal, () => {
+        if (localState === 'memory') {
+          // Known only now: another executor may have come while a slot was awaited.
+          const incarnation = this.ports.executor.memoryHome();
+          if (incarnation === null) return;
+          entry = { ...asked, incarnation };
+        }
         this.table.apply({ type: 'session', entry });
       });
     } catch {
@@ -318,6 +335,13 @@ export class SessionKeeper {
     } finally {
       cancelTimer();
     }
+    if (localState === 'memory' && entry.incarnation === undefined) {
+      throw new AtlasError(
+        'NoFreeSlot',
+        `The worker ${this.identity.worker} has no executor now in whose memory a session may be.`,
+      );
+    }
+    return entry;
   }
 
   /**
@@ -388,6 +412,14 @@ export class SessionKeeper {
     const { ports } = this;
     const { grantId, session, epoch, leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = task.request;
     const known = await this.heldByGrant(grantId, session);
+    if (task.request.state === 'memory' && known.incarnation === undefined) {
+      // It may outlive executors, and the run that adopts it counts on one.
+      await this.end(known.key, 'the run that adopts it asks for one in memory', 'none');
+      throw new AtlasError(
+        'SessionLost',
+        `The session ${known.key} was acquired with its state on disk, and the run that adopts it asks for memory.`,
+      );
+    }
     if (known.epoch > epoch) {
       // A reset takes an owner back behind a lease it had. Of two runs of a workflow one is open, and that is the one whose
       // lease can be renewed: the other's attempts must have ended before it is told that the session is lost.
@@ -767,6 +799,12 @@ export class SessionKeeper {
   /** Gives every session up: for a stop that does not resume them, or an executor that can not stay up. */
   async giveUpAll(reason: string): Promise<void> {
     await Promise.all(this.table.sessions().map((entry) => this.end(entry.key, reason, 'fail')));
+    await this.endsTold();
+  }
+
+  /** Resolves when the sessions that are ending have ended and their owners were told, as far as Temporal answers. */
+  async endsTold(): Promise<void> {
+    await Promise.all([...this.endings.values()]);
     await inParallel(
       [...this.finishing].map(
         ([token, finishing]) =>
@@ -805,6 +843,8 @@ export class SessionKeeper {
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
     }
     await this.preparing.get(key)?.catch(() => undefined);
+    // Before the slot is free: what is in the memory may be that of a device, and the next session needs it.
+    if (entry.incarnation !== undefined) await ports.executor.dropMemory(entry.incarnation, memoryOf(entry));
     let remove: (() => Promise<void>) | undefined;
     try {
       remove = await ports.scratch.discard(key);
@@ -874,14 +914,21 @@ export class SessionKeeper {
     if (held !== undefined) await this.untilMayStart(held);
     // Nothing is awaited from here to the record of the attempt: an end that begins now waits for it.
     const entry = held?.();
-    if (attempt.incarnation !== this.ports.executor.incarnation()) {
-      throw new AtlasError('ExecutorDied', 'The executor that asks is not the current one.');
+    if (entry?.incarnation !== undefined && entry.incarnation !== attempt.incarnation) {
+      throw new AtlasError(
+        'SessionLost',
+        `The activity ${attempt.activityId} has come to another executor than its session. ${MEMORY_GONE}`,
+      );
+    }
+    if (!this.ports.executor.isAlive(attempt.incarnation)) {
+      throw new AtlasError('ExecutorDied', 'The executor that asks is not known, or was given up.');
     }
     const facts = {
       sessionKey: entry?.key ?? null,
       scratchDirectory: entry === undefined ? null : this.ports.scratch.directory(entry.key),
       capabilities: entry?.capabilities ?? [],
       fencingToken: entry?.fencingToken ?? null,
+      ...(entry?.incarnation === undefined ? {} : { state: 'memory' as const }),
     };
     const kept = this.table.result(activityOf(attempt.id));
     if (kept !== undefined) {
@@ -1034,11 +1081,13 @@ export class SessionKeeper {
   }
 
   /**
-   * Fails the attempts of executors that are dead, so that the server hands them out at once. Only to be called once
-   * the process group of those executors has ended.
+   * Fails the attempts of executors that are dead, so that the server hands them out at once, and ends the sessions that
+   * had their state in the memory of one. Only to be called once the process group of those executors has ended.
    */
-  async failAttempts(incarnationAlive: string | null): Promise<void> {
-    const dead = this.table.attempts().filter((attempt) => attempt.incarnation !== incarnationAlive);
+  async failAttempts(incarnationsAlive: readonly string[]): Promise<void> {
+    // First, so that their attempts are not failed in a way that has them run again.
+    this.loseMemory(incarnationsAlive);
+    const dead = this.table.attempts().filter((attempt) => !incarnationsAlive.includes(attempt.incarnation));
     await inParallel(
       dead.map((attempt) => async () => {
         try {
@@ -1048,7 +1097,9 @@ export class SessionKeeper {
             attempt.taskToken,
             over ? 'SessionLost' : 'ExecutorDied',
             over
-              ? 'The session is over.'
+              ? session?.incarnation === attempt.incarnation
+                ? MEMORY_GONE
+                : 'The session is over.'
               : `The executor on ${this.identity.worker} ended while the activity was running.`,
           );
         } catch (error) {
@@ -1068,6 +1119,22 @@ export class SessionKeeper {
       RENEWALS_AT_ONCE,
     );
     this.wakeAttemptWaiters();
+  }
+
+  /** Begins to end the sessions whose state was in the memory of an executor that is not alive. */
+  private loseMemory(incarnationsAlive: readonly string[]): void {
+    for (const entry of this.table.sessions()) {
+      if (entry.incarnation === undefined || incarnationsAlive.includes(entry.incarnation)) continue;
+      if (entry.state === 'releasing') continue;
+      this.ports.log.warn({ event: 'loss', ...named(entry), reason: MEMORY_GONE }, 'Session lost');
+      // Not awaited: it waits for attempts that are failed next, and an end that has the executor killed waits for this.
+      this.end(entry.key, MEMORY_GONE, 'fail').catch((error: unknown) => {
+        this.ports.log.error(
+          { event: 'release-failed', ...named(entry), reason: messageOf(error) },
+          'A session could not be ended',
+        );
+      });
+    }
   }
 
   /** Resolves to whether every attempt of the session ended in time. */
@@ -1105,7 +1172,7 @@ export class SessionKeeper {
         await this.end(entry.key, 'it was being released when the daemon stopped', 'complete');
         continue;
       }
-      const problem = await this.scratchProblem(entry);
+      const problem = entry.incarnation === undefined ? await this.scratchProblem(entry) : MEMORY_GONE;
       if (problem === undefined) {
         const nowMs = this.ports.clock.monotonicMs();
         this.renewals.set(entry.key, { dueAtMs: nowMs, inFlight: undefined });
@@ -1150,6 +1217,7 @@ export class SessionKeeper {
       recoveryWindowMs: entry.recoveryWindowMs,
       idleForMs: this.idleForMs(entry, attempts),
       lastStep: this.lastSteps.get(entry.key) ?? null,
+      localState: entry.incarnation === undefined ? 'disk' : 'memory',
       attempts: attempts
         .filter((attempt) => attempt.sessionKey === entry.key)
         .map(({ activity, activityId, attempt, startedAtMs }) => ({ activity, activityId, attempt, startedAtMs })),
@@ -1180,6 +1248,10 @@ export class SessionKeeper {
       );
     }
   }
+}
+
+function memoryOf({ key, fencingToken }: SessionEntry): SessionMemoryName {
+  return { key, fencingToken };
 }
 
 function newReport(endedAtMs: number, atRisk: boolean): ResultReport {

@@ -29,6 +29,11 @@ export interface SessionEntry {
   readonly leaseTtlMs: number;
   readonly recoveryWindowMs: number;
   readonly idleTimeoutMs: number | null;
+  /**
+   * The life of the executor in whose memory the session is; absent for one whose state is on disk, as in every ledger
+   * from before there were others.
+   */
+  readonly incarnation?: string;
   readonly grantedAtMs: number;
   readonly expiresAtMs: number;
   /** `granting`: the slot is taken, but the owner may not know yet. `releasing`: over, but its activities may not have ended. */

@@ -139,7 +139,7 @@ function sessionColumns(nowMs: number): Column<SessionSnapshot>[] {
     { header: 'SESSION', value: ({ session }) => session, shrinkTo: 10 },
     {
       header: 'STATE',
-      value: ({ state }) => state,
+      value: ({ state, localState }) => (localState === 'memory' ? `${state}, in memory` : state),
       colour: ({ state }) => (state === 'held' ? 'green' : 'yellow'),
     },
     { header: 'STEP', value: (session) => stepText(session, nowMs), shrinkTo: 12 },

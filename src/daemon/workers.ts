@@ -243,7 +243,15 @@ function leaseTask(given: LeaseArguments, capabilities: readonly string[]): Leas
     throw ApplicationFailure.nonRetryable(`The activity id ${activityId} is not that of a lease.`);
   }
   const { session, epoch } = id;
-  const request: LeaseRequest = { idleTimeoutMs: null, ...given, session, epoch, capabilities, leaseTtlMs };
+  const request: LeaseRequest = {
+    idleTimeoutMs: null,
+    state: 'disk',
+    ...given,
+    session,
+    epoch,
+    capabilities,
+    leaseTtlMs,
+  };
   return ownerTask(request);
 }
 

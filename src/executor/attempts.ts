@@ -6,9 +6,9 @@
  */
 import { asyncLocalStorage, CompleteAsyncError, Context } from '@temporalio/activity';
 import type { ActivityExecuteInput, ActivityInboundCallsInterceptor, Next } from '@temporalio/worker';
-import type { CurrentWorker } from '../activity/index.js';
+import type { CurrentSession, CurrentWorker } from '../activity/index.js';
 import { provide } from '../activity/provider.js';
-import { findError } from '../contract/errors.js';
+import { AtlasError, findError } from '../contract/errors.js';
 import {
   type AttemptFacts,
   type BeginAttempt,
@@ -25,6 +25,7 @@ import {
 } from '../contract/names.js';
 import { failure } from '../temporal/failures.js';
 import { throwingFailures } from './failures.js';
+import type { SessionMemories } from './memories.js';
 import type { SupervisorLink } from './supervisor-link.js';
 
 /** Heartbeats within one heartbeat timeout. */
@@ -52,6 +53,7 @@ export class AttemptGuard {
     private readonly link: SupervisorLink,
     private readonly incarnation: string,
     private readonly worker: CurrentWorker,
+    private readonly memories: SessionMemories,
   ) {}
 
   /** The supervisor ends the attempts of a session, for good or before a fence. */
@@ -168,6 +170,16 @@ export class AttemptGuard {
     await Promise.all(this.telling);
   }
 
+  private memoryOf(session: string, { sessionKey, fencingToken, state }: AttemptFacts): Map<string, unknown> {
+    if (state !== 'memory' || sessionKey === null || fencingToken === null) {
+      throw new AtlasError(
+        'NoSessionMemory',
+        `currentSession().memory was read, but the session ${session} keeps its state on disk.`,
+      );
+    }
+    return this.memories.of({ key: sessionKey, fencingToken });
+  }
+
   /** Makes it the running attempt of its activity, once an older one was cancelled and has ended. */
   private async register(activityKey: string, attempt: RunningAttempt): Promise<void> {
     // From the start again after each: several may have waited for the same one.
@@ -235,16 +247,20 @@ export class AttemptGuard {
         ? { worker: this.worker }
         : {
             worker: this.worker,
-            session: {
-              id: session,
-              workflowId: workflow?.workflowId ?? '',
-              runId,
-              capabilities: facts.capabilities,
-              fencingToken: facts.fencingToken ?? 0,
-              scratchDirectory: facts.scratchDirectory,
-              signal,
-              worker: this.worker,
-            },
+            session: withMemory(
+              {
+                id: session,
+                workflowId: workflow?.workflowId ?? '',
+                runId,
+                capabilities: facts.capabilities,
+                fencingToken: facts.fencingToken ?? 0,
+                scratchDirectory: facts.scratchDirectory,
+                state: facts.state ?? 'disk',
+                signal,
+                worker: this.worker,
+              },
+              () => this.memoryOf(session, facts),
+            ),
           };
     try {
       abort.signal.throwIfAborted();
@@ -261,6 +277,11 @@ export class AttemptGuard {
       clearInterval(timer);
     }
   }
+}
+
+/** The memory is no field like the others: who copies or prints the session must not be told that it has none. */
+function withMemory(session: Omit<CurrentSession, 'memory'>, memory: () => Map<string, unknown>): CurrentSession {
+  return Object.defineProperty(session, 'memory', { get: memory, enumerable: false }) as CurrentSession;
 }
 
 function sessionOf({ session, epoch, step }: SessionActivityId, runId: string): BeginAttempt['session'] {

@@ -9,6 +9,7 @@ import { AtlasError, findError } from '../contract/errors.js';
 import type { ExecutorCommand, ExecutorSettings } from '../contract/local.js';
 import { AttemptGuard } from './attempts.js';
 import type { FenceWatchData } from './fence-watch.js';
+import { SessionMemories } from './memories.js';
 import { SupervisorLink } from './supervisor-link.js';
 
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
@@ -21,6 +22,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
 
   let guard: AttemptGuard | undefined;
+  let memories: SessionMemories | undefined;
   let stopWorkers: (() => void) | undefined;
   let stopRequested = false;
   const settings = new Promise<ExecutorSettings>((resolve, reject) => {
@@ -31,6 +33,9 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
           break;
         case 'cancel-session':
           guard?.cancelSession(command);
+          break;
+        case 'drop-memory':
+          void memories?.drop(command.memory);
           break;
         case 'stop':
           stopRequested = true;
@@ -76,7 +81,8 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     cacheDirectory: given.cacheDirectory,
     keptForMs: given.keptForMs,
   };
-  guard = new AttemptGuard(link, incarnation, worker);
+  memories = new SessionMemories({ dropped: (memory) => link.memoryDropped(memory), log });
+  guard = new AttemptGuard(link, incarnation, worker, memories);
   const workers = await createWorkers({
     settings: given,
     connection,

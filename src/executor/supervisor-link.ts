@@ -12,6 +12,8 @@ import type {
   EncodedResult,
   ExecutorCommand,
   ExecutorHello,
+  MemoryDropped,
+  SessionMemoryName,
 } from '../contract/local.js';
 
 /** The supervisor is on the same host and runs no user code: silence for this long means that it is gone or stopped. */
@@ -66,6 +68,11 @@ export class SupervisorLink {
 
   async endAttempt(id: string, result?: EncodedResult): Promise<void> {
     await this.call('/attempts/end', { id, ...(result === undefined ? {} : { result }) });
+  }
+
+  async memoryDropped(memory: SessionMemoryName): Promise<void> {
+    const { incarnation } = this.hello;
+    await this.call('/memory/dropped', { incarnation, memory } satisfies MemoryDropped);
   }
 
   private async call(path: string, body: unknown): Promise<{ status: number; body: unknown }> {

@@ -123,6 +123,7 @@ export class FleetView {
               leaked: null,
               leaseTtlMs: session.leaseTtlMs ?? null,
               recoveryWindowMs: session.recoveryWindowMs ?? null,
+              localState: session.localState ?? 'disk',
             };
           }),
     );

@@ -5,6 +5,7 @@
  */
 import type { ExecutorState, OnDeadline, OperatorAction, Scheduling, SessionState } from '../contract/fleet.js';
 import type { Progress } from '../contract/progress.js';
+import type { LocalState } from '../contract/session.js';
 
 /**
  * What an operator sees of a worker first. Liveness comes before everything else: `registering` (no presence yet), `stale`
@@ -111,6 +112,8 @@ export interface SessionRecord {
   readonly leaked: boolean | null;
   readonly leaseTtlMs: number | null;
   readonly recoveryWindowMs: number | null;
+  /** Where its steps keep what later ones need; a session in `memory` is lost when its executor ends. */
+  readonly localState: LocalState;
 }
 
 /** Workers and sessions, seen together. */

@@ -6,11 +6,17 @@ import { workflowInfo } from '@temporalio/workflow';
 import type { Duration, Priority } from '@temporalio/common';
 import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
 import { capabilitySet, checkName } from '../contract/names.js';
-import { SESSION_DEFAULTS, SESSION_LIMITS, type OnLost, type SessionHandle } from '../contract/session.js';
+import {
+  SESSION_DEFAULTS,
+  SESSION_LIMITS,
+  type LocalState,
+  type OnLost,
+  type SessionHandle,
+} from '../contract/session.js';
 import { failingTheWorkflow, sessionFailure } from './failures.js';
 import type { SessionContract } from './owner.js';
 
-export type { OnLost, SessionHandle } from '../contract/session.js';
+export type { LocalState, OnLost, SessionHandle } from '../contract/session.js';
 
 /** What a session asks for. Every field has a default. */
 export interface SessionOptions {
@@ -49,6 +55,13 @@ export interface SessionOptions {
   /** Ends the session with `SessionExpired` when no pinned activity ran for this long. @default never */
   readonly idleTimeout?: Duration;
   /**
+   * Where the steps keep what later ones need: in files of the worker (`disk`), or in the memory of the process that runs
+   * them (`memory`, see `currentSession().memory`). With `memory` the session is lost when that process ends, also
+   * where the worker itself stays: `onLost` says what happens then.
+   * @default 'disk'
+   */
+  readonly state?: LocalState;
+  /**
    * Allows this session beside others of the same workflow, nested or side by side. Workflows that each hold one session
    * and wait for a second can fill a fleet and wait for each other for ever, so this is refused unless you know better.
    * @default false
@@ -77,6 +90,8 @@ export function sessionContract(options: SessionOptions): SessionContract {
   const onLost = options.onLost ?? SESSION_DEFAULTS.onLost;
   if (onLost !== 'redo' && onLost !== 'rediscover' && onLost !== 'fail')
     throw invalid('onLost', onLost, '"redo", "rediscover" or "fail"');
+  const state = options.state ?? SESSION_DEFAULTS.state;
+  if (state !== 'disk' && state !== 'memory') throw invalid('state', state, '"disk" or "memory"');
   const contract: SessionContract = {
     fleet: fleetOf(options.fleet),
     capabilities: failingTheWorkflow(() => capabilitySet(options.capabilities ?? [])),
@@ -103,6 +118,7 @@ export function sessionContract(options: SessionOptions): SessionContract {
       options.idleTimeout === undefined
         ? null
         : duration('idleTimeout', options.idleTimeout, 0, SESSION_LIMITS.idleTimeoutMs),
+    state,
     onLost,
     maxReacquisitions: options.maxReacquisitions ?? SESSION_DEFAULTS.maxReacquisitions,
     priority: priority(options.priority),

@@ -8,7 +8,7 @@
 import { formatDurationMs } from '../contract/duration.js';
 import type { ErrorCode } from '../contract/errors.js';
 import { acquireQueue, capabilityLabel } from '../contract/names.js';
-import type { Grant, OnLost, SessionHandle } from '../contract/session.js';
+import type { Grant, LocalState, OnLost, SessionHandle } from '../contract/session.js';
 
 /** What a session asks for, with every default filled in. */
 export interface SessionContract {
@@ -19,6 +19,7 @@ export interface SessionContract {
   readonly acquireTimeoutMs: number;
   readonly recoveryWindowMs: number;
   readonly idleTimeoutMs: number | null;
+  readonly state: LocalState;
   readonly onLost: OnLost;
   readonly maxReacquisitions: number;
   readonly priority: unknown;

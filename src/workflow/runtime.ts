@@ -160,6 +160,7 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
       recoveryWindowMs: contract.recoveryWindowMs,
       ...(contract.idleTimeoutMs === null ? {} : { idleTimeoutMs: contract.idleTimeoutMs }),
       ...(spec.worker === null ? {} : { capabilities: contract.capabilities }),
+      ...stateOf(contract),
     };
     const acquire = proxyActivities<{ [LEASE_ACTIVITY]: (request: LeaseArguments) => Promise<void> }>({
       ...common,
@@ -185,7 +186,20 @@ function callLease(spec: LeaseSpec, contract: SessionContract): Promise<void> {
     retry: { initialInterval: 200, maximumInterval: 1_000, nonRetryableErrorTypes },
   });
   const { leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = contract;
-  return adopt[ADOPT_ACTIVITY]({ session, epoch: spec.epoch, grantId, leaseTtlMs, recoveryWindowMs, idleTimeoutMs });
+  return adopt[ADOPT_ACTIVITY]({
+    session,
+    epoch: spec.epoch,
+    grantId,
+    leaseTtlMs,
+    recoveryWindowMs,
+    idleTimeoutMs,
+    ...stateOf(contract),
+  });
+}
+
+/** Left out for the default: it would be in every history. */
+function stateOf({ state }: SessionContract): { state?: 'memory' } {
+  return state === 'memory' ? { state } : {};
 }
 
 function leaseEnd(error: unknown): LeaseEnd {

@@ -20,6 +20,9 @@ import {
 const CAP = 2;
 const SESSIONS = ['a', 'b', 'c', 'd'];
 
+/** Those whose state is in the memory of the executor. */
+const IN_MEMORY = new Set(['c', 'd']);
+
 const session = fc.constantFrom(...SESSIONS);
 const step = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('acquire' as const), session }) },
@@ -32,7 +35,7 @@ const step = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('end' as const), pick: fc.nat() }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant('pass' as const), ms: fc.constantFrom(200, 2_000, 31_000) }) },
   { weight: 14, arbitrary: fc.record({ kind: fc.constant('answer' as const), pick: fc.nat() }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('executor dies' as const) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('executor dies' as const) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('temporal' as const), away: fc.boolean() }) },
   {
     weight: 2,
@@ -78,9 +81,12 @@ class Pending {
 class World {
   private readonly clock = new FakeClock();
   private pending = new Pending();
+  private lives = 0;
   private worker = this.life([], new Map());
   private readonly epochs = new Map<string, number>();
-  private readonly running = new Map<string, { session: string; epoch: number }>();
+  private readonly running = new Map<string, { session: string; epoch: number; incarnation: string }>();
+  /** The executor that ran the first attempt of each grant in memory. */
+  private readonly homes = new Map<string, string>();
   private attempts = 0;
   private grants = 0;
   private readonly signalled = new Set<string>();
@@ -96,11 +102,12 @@ class World {
       records,
       directories,
       newGrantId: () => `grant-${(this.grants += 1)}`,
+      firstLife: (this.lives += 1) * 1_000,
     });
     worker.executor.onEnd = async () => {
       // With the process go its attempts, and only then the supervisor hears of it.
       if (this.worker === worker) this.running.clear();
-      await worker.keeper.failAttempts(null);
+      await worker.keeper.failAttempts([]);
     };
     return worker;
   }
@@ -113,7 +120,12 @@ class World {
         const epoch = (this.epochs.get(each.session) ?? 0) + (each.kind === 'acquire' ? 1 : 0);
         if (epoch === 0) break;
         this.epochs.set(each.session, epoch);
-        const task = leaseTask(each.session, { epoch, token: `token-${(this.attempts += 1)}`, leaseTtlMs: 6_000 });
+        const task = leaseTask(each.session, {
+          epoch,
+          token: `token-${(this.attempts += 1)}`,
+          leaseTtlMs: 6_000,
+          state: IN_MEMORY.has(each.session) ? 'memory' : 'disk',
+        });
         void worker.keeper.acquire(task).catch((error: Error & { code?: string }) => {
           if (error.code !== 'NoFreeSlot' && error.code !== 'SessionLost') this.failure ??= error;
         });
@@ -161,7 +173,7 @@ class World {
             if (!held) this.failure ??= new Error(`An attempt of ${each.session} began.`);
             // The executor may have died since; nothing runs then.
             if (worker.executor.incarnation() === attempt.incarnation && this.worker === worker)
-              this.running.set(attempt.id, { session: each.session, epoch });
+              this.running.set(attempt.id, { session: each.session, epoch, incarnation: attempt.incarnation });
           },
           (error: Error & { code?: string }) => {
             const allowed = held ? ['AttemptFenced', 'SessionLost', 'ExecutorDied'] : ['SessionLost'];
@@ -248,7 +260,7 @@ class World {
     const { keeper } = this.worker;
     let resumed = false;
     const start = (async () => {
-      await keeper.failAttempts(null);
+      await keeper.failAttempts([]);
       await keeper.resume();
     })().then(() => {
       resumed = true;
@@ -270,10 +282,14 @@ class World {
     const { table, scratch, temporal } = this.worker;
     for (const [, grant] of temporal.callsOf('signalGrant')) this.signalled.add((grant as Grant).grantId);
     if (table.sessionCount > CAP) throw new Error(`${table.sessionCount} sessions, but the cap is ${CAP}.`);
-    for (const { session: owner, epoch } of this.running.values()) {
+    for (const { session: owner, epoch, incarnation } of this.running.values()) {
       const entry = table.session(`${owner}.run`);
       if (entry === undefined || epoch < entry.acquiredEpoch || epoch > entry.epoch)
         throw new Error(`An attempt of ${owner} runs, but its session is gone.`);
+      if (!IN_MEMORY.has(owner)) continue;
+      const home = this.homes.get(entry.grantId) ?? incarnation;
+      this.homes.set(entry.grantId, home);
+      if (home !== incarnation) throw new Error(`An attempt of ${owner} runs in ${incarnation}, not in ${home}.`);
     }
     for (const entry of table.sessions())
       if (entry.state === 'held' && !scratch.directories.has(entry.key))
@@ -319,7 +335,7 @@ describe('the session keeper', () => {
         for (const each of steps) await world.run(each);
         await world.end();
       }),
-      { numRuns: 300, interruptAfterTimeLimit: 20_000, markInterruptAsFailure: false },
+      { numRuns: 3_000, interruptAfterTimeLimit: 20_000, markInterruptAsFailure: false },
     );
   });
 });

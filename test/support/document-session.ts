@@ -49,6 +49,8 @@ export async function openSession(): Promise<TestSession> {
     capabilities: [],
     fencingToken: 1,
     scratchDirectory: scratch,
+    state: 'disk' as const,
+    memory: new Map<string, unknown>(),
     signal: controller.signal,
     worker,
   };

@@ -22,6 +22,7 @@ export const CONTRACT: SessionContract = {
   acquireTimeoutMs: 600_000,
   recoveryWindowMs: 5_000,
   idleTimeoutMs: null,
+  state: 'disk',
   onLost: 'redo',
   maxReacquisitions: 3,
   priority: undefined,

@@ -4,7 +4,7 @@
  *
  * Everything that is asked of the ports is written to one journal, so that a test can read in which order it was.
  */
-import type { BeginAttempt, SessionEndCode } from '../../src/contract/local.js';
+import type { BeginAttempt, SessionEndCode, SessionMemoryName } from '../../src/contract/local.js';
 import { sessionKey } from '../../src/contract/names.js';
 import type { AdoptRequest, ConfirmRequest, ReleaseRequest } from '../../src/contract/session.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from '../../src/daemon/ports.js';
@@ -239,7 +239,6 @@ export class FakeTemporal implements TemporalPort {
 }
 
 export class FakeExecutor implements ExecutorPort {
-  private life = 1;
   readonly cancelled: { key: string; code: SessionEndCode; reason: string }[] = [];
   /** What the executor was last told about how long its attempts may go on; undefined before. */
   localLeaseMs: number | null | undefined;
@@ -249,11 +248,36 @@ export class FakeExecutor implements ExecutorPort {
   /** What the daemon does when the executor has ended. */
   onEnd: () => Promise<void> = () => Promise.resolve();
 
-  constructor(private readonly journal: string[]) {}
+  constructor(
+    private readonly journal: string[],
+    private life: number,
+  ) {}
 
   incarnation(): string {
     return `life-${this.life}`;
   }
+
+  /** Lives beside the current one. */
+  readonly others = new Set<string>();
+
+  isAlive(incarnation: string): boolean {
+    return incarnation === this.incarnation() || this.others.has(incarnation);
+  }
+
+  /** Whether a session may be granted in the memory of the current life. */
+  takesMemory = true;
+
+  memoryHome(): string | null {
+    return this.takesMemory ? this.incarnation() : null;
+  }
+
+  async dropMemory(incarnation: string, { key, fencingToken }: SessionMemoryName): Promise<void> {
+    this.journal.push(`drop memory ${key}@${fencingToken} of ${incarnation}`);
+    await this.dropping;
+  }
+
+  /** What a `dropMemory` waits for. */
+  dropping: Promise<void> = Promise.resolve();
 
   cancelSession({ session, runId }: { session: string; runId: string }, code: SessionEndCode, reason: string): void {
     const key = sessionKey(session, runId);
@@ -299,6 +323,8 @@ export interface FakeWorkerOptions {
   readonly directories?: ReadonlyMap<string, number>;
   readonly pace?: Pace;
   readonly clock?: FakeClock;
+  /** The number of the first executor; 1 unless given. */
+  readonly firstLife?: number;
   /** Unique within one life unless given. */
   readonly newGrantId?: () => string;
 }
@@ -311,7 +337,7 @@ export class FakeWorker {
   readonly ledger: FakeLedger;
   readonly scratch: FakeScratch;
   readonly temporal: FakeTemporal;
-  readonly executor = new FakeExecutor(this.journal);
+  readonly executor: FakeExecutor;
   readonly table: SessionTable;
   readonly gate: SlotGate;
   readonly keeper: SessionKeeper;
@@ -321,7 +347,8 @@ export class FakeWorker {
   private grants = 0;
 
   constructor(options: FakeWorkerOptions = {}) {
-    const { rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock } = options;
+    const { rules = { cap: 2, reserve: {} }, records = [], directories, pace, clock, firstLife = 1 } = options;
+    this.executor = new FakeExecutor(this.journal, firstLife);
     this.clock = clock ?? new FakeClock();
     this.ledger = new FakeLedger(this.journal, pace);
     this.scratch = new FakeScratch(this.journal, pace);
@@ -348,7 +375,7 @@ export class FakeWorker {
         this.changes += 1;
       },
     );
-    this.executor.onEnd = () => this.keeper.failAttempts(null);
+    this.executor.onEnd = () => this.keeper.failAttempts([...this.executor.others, this.executor.incarnation()]);
   }
 
   /** What the timer of the daemon does: moves the time on in its steps, with a tick after each. */
@@ -380,6 +407,7 @@ export function leaseTask(
       maxDurationMs: 3_600_000,
       recoveryWindowMs: 5_000,
       idleTimeoutMs: null,
+      state: 'disk',
       ...request,
     },
   };

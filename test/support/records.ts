@@ -64,6 +64,7 @@ export function sessionRecord(session: string, over: Partial<SessionRecord> = {}
     leaked: false,
     leaseTtlMs: 60_000,
     recoveryWindowMs: 5_000,
+    localState: 'disk',
     ...over,
   };
 }

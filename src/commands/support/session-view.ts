@@ -27,6 +27,7 @@ export const SESSION_VIEW: ListView<SessionRecord> = {
     { header: 'LAST STEP', value: lastStepText, wide: true },
     { header: 'EPOCH', value: (session) => String(session.epoch), align: 'right', wide: true },
     { header: 'CAPABILITIES', value: (session) => session.capabilities.join(',') || '-', wide: true },
+    { header: 'LOCAL STATE', value: ({ localState }) => localState, wide: true },
     { header: 'LEASE TTL', value: ({ leaseTtlMs }) => spanText(leaseTtlMs), align: 'right', wide: true },
     {
       header: 'WORKER SEEN',
@@ -52,6 +53,12 @@ export const SESSION_VIEW: ListView<SessionRecord> = {
     { name: 'type', help: 'the workflow type of its owner', of: ({ workflowType }) => [workflowType] },
     { name: 'step', help: 'the activity that runs now, or none', of: ({ step }) => [step?.activity ?? 'none'] },
     { name: 'cap', help: 'a capability that it asked for', of: ({ capabilities }) => capabilities },
+    {
+      name: 'local',
+      help: 'where its state is: disk or memory',
+      of: ({ localState }) => [localState],
+      values: ['disk', 'memory'],
+    },
     {
       name: 'leaked',
       help: 'true or false',
@@ -81,6 +88,7 @@ export const SESSION_VIEW: ListView<SessionRecord> = {
     'epoch',
     'capabilities',
     'leaseTtlMs',
+    'localState',
   ],
   volatile: ['workerHeartbeatAgeMs', 'heldForMs', 'expiresInMs', 'idleForMs', 'scratchBytes'],
 };

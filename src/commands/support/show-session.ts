@@ -21,6 +21,9 @@ export function sessionText(detail: SessionDetail, elsewhere: readonly SessionRe
     ['Idle for', idleText(session)],
     ['Last step', lastStepText(session)],
     ['Scratch', scratchText(session)],
+    ...(session.localState === 'memory'
+      ? [['Local state', 'in the memory of the executor: the session is lost when that ends'] as const]
+      : []),
     ['Key', session.key],
     ...elsewhere.map((other): Fact => [
       'Also on',

@@ -189,6 +189,10 @@ export const MIXES = {
       step: stubborn,
     },
   }),
+  memory: mix('memory', [...CRASHES, ...CRASHES, 'cut', 'outage', 'reset'], [1, 4], {
+    owners: true,
+    aim: { contract: (random) => ({ state: random.chance(0.7) ? 'memory' : 'disk' }) },
+  }),
   'freezes of both': mix('freezes of both', ['long freeze of both', 'cut', 'outage'], [1, 3]),
 } as const satisfies Record<string, Mix>;
 

@@ -9,7 +9,7 @@ import { Context } from '@temporalio/activity';
 import { ApplicationFailure, CancelledFailure, CompleteAsyncError } from '@temporalio/common';
 import type { ActivityInboundCallsInterceptor } from '@temporalio/worker';
 import { AtlasError, ERRORS, findError } from '../../../src/contract/errors.js';
-import type { BeginAttempt, EncodedResult, ExecutorCommand } from '../../../src/contract/local.js';
+import type { BeginAttempt, EncodedResult, ExecutorCommand, SessionMemoryName } from '../../../src/contract/local.js';
 import { acquireQueue, capabilitySubsets } from '../../../src/contract/names.js';
 import {
   ADOPT_ACTIVITY,
@@ -24,6 +24,7 @@ import { type OwnerTask, SessionKeeper } from '../../../src/daemon/session-keepe
 import { type LedgerRecord, SessionTable } from '../../../src/daemon/session-table.js';
 import { SlotGate } from '../../../src/daemon/slots.js';
 import { AttemptGuard } from '../../../src/executor/attempts.js';
+import { SessionMemories } from '../../../src/executor/memories.js';
 import type { SupervisorLink } from '../../../src/executor/supervisor-link.js';
 import { never, Process, type Simulation } from './kernel.js';
 import type { PinnedRequest } from './owner.js';
@@ -38,6 +39,7 @@ const CHANGE_DELAY_MS = 250;
 const RELEASE_HEARTBEAT_MS = 1_500;
 const PINNED_POLLS = 2;
 const CONTROL_POLLS = 2;
+const DROP_MEMORY_TIMEOUT_MS = 15_000;
 /** The clock of the records, far from the monotonic one. */
 const EPOCH_MS = 1_700_000_000_000;
 
@@ -225,6 +227,8 @@ export class Supervisor {
   resumed = false;
   executor: Executor | undefined;
   private nextIncarnation: string;
+  /** That of the executor that polls. */
+  private readyIncarnation: string | null = null;
   private backoffMs = 200;
   private presenceToken: string | undefined;
   private presenceTimer: (() => void) | undefined;
@@ -295,7 +299,11 @@ export class Supervisor {
         ledger: { append: (record, { durable }) => disk.append(process, record, durable) },
         scratch: this.scratchPort(),
         executor: {
-          incarnation: () => this.executor?.incarnation ?? this.nextIncarnation,
+          isAlive: (incarnation) => incarnation === this.executor?.incarnation,
+          memoryHome: () => this.readyIncarnation,
+          dropMemory: async (incarnation, memory) => {
+            if (this.executor?.incarnation === incarnation) await this.executor.dropMemory(memory);
+          },
           cancelSession: ({ key, session, runId }, code, reason) => {
             this.executor?.command({ type: 'cancel-session', key, session, runId, code, reason });
           },
@@ -325,7 +333,7 @@ export class Supervisor {
     );
     world.options.host?.keeper?.(keeper, this);
     this.keeper = keeper;
-    const failing = keeper.failAttempts(null);
+    const failing = keeper.failAttempts([]);
     giveSettings();
     await failing;
     await keeper.resume();
@@ -448,9 +456,10 @@ export class Supervisor {
       if (this.sim.nowMs - startedAtMs > 60_000) this.backoffMs = 200;
       this.nextIncarnation = this.newIncarnation();
       this.executor = undefined;
+      this.readyIncarnation = null;
       this.gate?.setClosed(true);
       await host.disk.append(process, { type: 'executor', process: null }, false).catch(() => undefined);
-      await this.keeper?.failAttempts(null);
+      await this.keeper?.failAttempts([]);
       this.presenceChanged();
       await process.sleep(this.backoffMs);
       this.backoffMs = Math.min(this.backoffMs * 2, 10_000);
@@ -468,6 +477,7 @@ export class Supervisor {
   /** The executor polls. */
   executorReady(executor: Executor): void {
     if (executor !== this.executor) return;
+    this.readyIncarnation = executor.incarnation;
     this.gate?.setClosed(false);
     this.presenceChanged();
   }
@@ -689,6 +699,7 @@ export class Executor {
   private readonly sim: Simulation;
   private readonly host: Host;
   private guard: AttemptGuard | undefined;
+  private memories: SessionMemories | undefined;
   private cancelLapse: (() => void) | undefined;
   private readonly endListeners: (() => void)[] = [];
   private busyCount = 0;
@@ -782,6 +793,29 @@ export class Executor {
     });
   }
 
+  /** Resolves in the supervisor when it has done so, or is dead, or after a while. */
+  dropMemory(memory: SessionMemoryName): Promise<void> {
+    const { process } = this.supervisor;
+    if (!process.mayAct()) return never();
+    return new Promise((resolve) => {
+      const cancelTimer = process.timer(DROP_MEMORY_TIMEOUT_MS, resolve);
+      const settle = (): void => {
+        process.deliver(() => {
+          cancelTimer();
+          resolve();
+        });
+      };
+      this.endListeners.push(settle);
+      this.sim.after(this.sim.random.between(0, 2), () => {
+        this.main.deliver(() => {
+          void this.memories?.drop(memory).then(() => {
+            this.sim.after(this.sim.random.between(0, 2), settle);
+          });
+        });
+      });
+    });
+  }
+
   fenceLine(forMs: number | null): void {
     // Nothing changes while nothing is pinned; saves the simulation most of its events.
     if (!this.supervisor.process.mayAct() || (forMs === null && !this.fenceHeard)) return;
@@ -860,7 +894,8 @@ export class Executor {
       cacheDirectory: '/cache',
       keptForMs: 86_400_000,
     };
-    this.guard = new AttemptGuard(link as unknown as SupervisorLink, this.incarnation, worker);
+    this.memories = new SessionMemories({ dropped: () => Promise.resolve(), log: silent });
+    this.guard = new AttemptGuard(link as unknown as SupervisorLink, this.incarnation, worker, this.memories);
     host.world.options.host?.guard?.(this.guard);
     for (let index = 0; index < PINNED_POLLS; index += 1) void this.pollPinned();
     // The word that it polls.
@@ -989,7 +1024,7 @@ export class Executor {
       };
       this.activities.add(activity);
       if (plan.busy) this.setBusy(true);
-      world.stepStarted(host, activityKey);
+      world.stepStarted(host, activityKey, this.incarnation);
       effect();
       context.cancelled.catch((error: Error) => {
         const { stopsAfterMs } = plan;

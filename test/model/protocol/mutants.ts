@@ -44,6 +44,8 @@ interface Insides {
   heldByGrant: (grantId: string, session: string) => Promise<SessionEntry>;
   heldForAttempt: (activityId: string, owner: { session: string; runId: string; epoch: number }) => SessionEntry;
   confirm: (task: { request: { grantId: string; session: string } }) => Promise<void>;
+  loseMemory: () => void;
+  beginAttempt: SessionKeeper['beginAttempt'];
 }
 
 function inKeeper(mutate: (keeper: Insides, supervisor: Supervisor) => void): WorldOptions {
@@ -396,6 +398,23 @@ export const MUTANTS: readonly Mutant[] = [
     options: inKeeper((keeper) => {
       const held = keeper.heldForAttempt.bind(keeper);
       keeper.heldForAttempt = (activityId, { session, runId, epoch }) => held(activityId, { session, runId, epoch });
+    }),
+  },
+  {
+    rule: 'a session in memory ends with the executor that it was granted for',
+    without: 'it goes on in the next one',
+    mix: 'memory',
+    breaks: [1],
+    options: inKeeper((keeper) => {
+      keeper.loseMemory = () => undefined;
+      const begin = keeper.beginAttempt.bind(keeper);
+      keeper.beginAttempt = (attempt) => {
+        const { session } = attempt;
+        const entry = session === undefined ? undefined : keeper.table.sessionOf(session.session, session.runId);
+        if (entry?.incarnation !== undefined)
+          keeper.table.apply({ type: 'session', entry: { ...entry, incarnation: attempt.incarnation } });
+        return begin(attempt);
+      };
     }),
   },
 ];

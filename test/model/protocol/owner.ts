@@ -333,6 +333,7 @@ export class OwnerExecution {
               maxDurationMs: contract.maxDurationMs,
               recoveryWindowMs: contract.recoveryWindowMs,
               idleTimeoutMs: contract.idleTimeoutMs,
+              state: contract.state,
             },
             heartbeatMs: contract.leaseTtlMs,
             startToCloseMs: contract.maxDurationMs + EXPIRY_BACKSTOP_MS,
@@ -342,12 +343,12 @@ export class OwnerExecution {
           };
         } else {
           const { session, grantId, queue } = spec.grant;
-          const { leaseTtlMs, recoveryWindowMs, idleTimeoutMs } = contract;
+          const { leaseTtlMs, recoveryWindowMs, idleTimeoutMs, state } = contract;
           activity = {
             activityId: sessionActivityId({ session, epoch: spec.epoch, step: 'lease' }),
             type: ADOPT_ACTIVITY,
             queue: controlQueueOf(queue),
-            request: { session, epoch: spec.epoch, grantId, leaseTtlMs, recoveryWindowMs, idleTimeoutMs },
+            request: { session, epoch: spec.epoch, grantId, leaseTtlMs, recoveryWindowMs, idleTimeoutMs, state },
             heartbeatMs: contract.leaseTtlMs,
             scheduleToStartMs: spec.scheduleToStartMs,
             startToCloseMs: spec.durationMs + EXPIRY_BACKSTOP_MS,

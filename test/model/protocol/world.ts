@@ -2,6 +2,7 @@
  * A fleet under a random schedule, made from a seed: hosts, owners and faults; and the six promises of a session, checked
  * from what the server and the hosts did, never from what the code under test believes.
  */
+import { currentSession } from '../../../src/activity/index.js';
 import { SUSPECTED_SIGNAL, type Grant } from '../../../src/contract/session.js';
 import type { SessionContract } from '../../../src/workflow/owner.js';
 import { type FaultKind, type Mix, planFaults } from './faults.js';
@@ -78,6 +79,8 @@ export class World {
   violation: Violation | undefined;
   readonly hits = new Map<FaultKind | 'lost poll', number>();
   private readonly pinnedCalls = new Map<string, PinnedCall>();
+  /** The executor that ran the first step of each acquisition whose state is in memory. */
+  private readonly homes = new Map<string, string>();
   private readonly givenUp = new Map<string, number>();
   /** Steps whose result was kept or answered, by workflow and step. */
   private readonly stepsDone = new Set<string>();
@@ -279,11 +282,29 @@ export class World {
     if (used.size > host.cap) this.violate(2, `${host.name} has ${[...used].join(', ')}, its cap is ${host.cap}`);
   }
 
-  stepStarted(host: Host, activityKey: string): void {
+  stepStarted(host: Host, activityKey: string, incarnation: string): void {
     const call = this.pinnedCalls.get(activityKey)!;
+    this.checkMemory(call, incarnation);
     this.sim.note(host.name, () => `runs step ${call.step + 1} of ${call.workflowId} (${activityKey})`);
     if (this.mix.gentle && this.stepsDone.has(`${call.workflowId}/${call.step}`))
       this.violate(6, `step ${call.step + 1} of ${call.workflowId} had finished and is run again`);
+  }
+
+  /** A session in memory is in the memory of one executor, and finds there what its own steps have left. */
+  private checkMemory({ workflowId, grant, step }: PinnedCall, incarnation: string): void {
+    const { contract } = this.owners.find(({ plan }) => plan.workflowId === workflowId)!.plan;
+    const session = currentSession();
+    if (session.state !== contract.state) this.violate(1, `${workflowId} is in a session with state ${session.state}`);
+    if (contract.state !== 'memory') return;
+    const home = this.homes.get(grant.grantId) ?? incarnation;
+    if (home !== incarnation)
+      this.violate(1, `step ${step + 1} of ${workflowId} ran in ${incarnation}, but its memory is in ${home}`);
+    const { memory } = session;
+    const known = this.homes.has(grant.grantId) ? grant.grantId : undefined;
+    if (memory.get('grant') !== known)
+      this.violate(1, `step ${step + 1} of ${workflowId} found the memory of ${String(memory.get('grant'))}`);
+    this.homes.set(grant.grantId, incarnation);
+    memory.set('grant', grant.grantId);
   }
 
   /** The result of a step is on disk, or on its way to the server. */
@@ -389,6 +410,7 @@ function planOwner({ sim, mix }: World, workflowId: string): OwnerPlan {
       acquireTimeoutMs: mix.gentle ? 3_600_000 : random.pick([20_000, 120_000, 600_000]),
       recoveryWindowMs: mix.gentle ? 5_000 : random.pick(mix.strained ? [5_000, 2_000, 1_000] : [5_000, 5_000, 2_000]),
       idleTimeoutMs: !mix.gentle && random.chance(0.1) ? random.between(4_000, 10_000) : null,
+      state: 'disk',
       onLost: random.chance(0.85) || mix.gentle ? 'redo' : 'fail',
       maxReacquisitions: 3,
       priority: undefined,

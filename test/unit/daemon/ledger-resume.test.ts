@@ -77,7 +77,7 @@ describe('a start with a ledger that was cut', () => {
       const heldBefore = table.sessions();
       const orphans = [...scratch.directories.keys()].filter((key) => table.session(key) === undefined);
 
-      await keeper.failAttempts(null);
+      await keeper.failAttempts([]);
       await keeper.resume();
       const held = table.sessions();
       resumed.add(held.map(({ session }) => session).join(','));

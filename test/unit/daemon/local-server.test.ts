@@ -51,6 +51,7 @@ beforeEach(async () => {
     endAttempt: async (id, result) => {
       asked.push(['end', id, result]);
     },
+    memoryDropped: (dropped) => asked.push(['memory dropped', dropped]),
     order: async (order) => {
       asked.push(['order', order]);
       return { desired: UNTOUCHED, told: false };

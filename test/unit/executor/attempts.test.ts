@@ -8,8 +8,9 @@ import { currentSession } from '../../../src/activity/index.js';
 import { AtlasError } from '../../../src/contract/errors.js';
 import { KEPT_RESULT_LIMIT_BYTES, type AttemptFacts, type BeginAttempt } from '../../../src/contract/local.js';
 import { AttemptGuard } from '../../../src/executor/attempts.js';
+import { SessionMemories } from '../../../src/executor/memories.js';
 import type { SupervisorLink } from '../../../src/executor/supervisor-link.js';
-import { deferred, settle } from '../../support/fake-ports.js';
+import { deferred, fakeLog, settle } from '../../support/fake-ports.js';
 
 const logger = new DefaultLogger('ERROR', () => undefined);
 const WORKER = {
@@ -51,7 +52,8 @@ class FakeLink {
 
 function guarded() {
   const link = new FakeLink();
-  const guard = new AttemptGuard(link as unknown as SupervisorLink, 'life-1', WORKER);
+  const memories = new SessionMemories({ dropped: () => Promise.resolve(), log: fakeLog([]) });
+  const guard = new AttemptGuard(link as unknown as SupervisorLink, 'life-1', WORKER, memories);
   /** Runs an activity through the guard, as an attempt of the given id. */
   const run = (activity: () => Promise<unknown>, info: Partial<Info> = {}): Promise<unknown> => {
     const { context } = new MockActivityEnvironment(
@@ -105,6 +107,24 @@ describe('an attempt', () => {
       },
     ]);
     expect(link.ended).toEqual([['run/s.1:1#1', { json: JSON.stringify(expected) }]]);
+  });
+
+  it('has the memory of its session where the session has one, and else is told what to ask for', async () => {
+    const { link, run } = guarded();
+    await expect(run(async () => currentSession().memory)).rejects.toMatchObject({
+      type: 'NoSessionMemory',
+      message: 'currentSession().memory was read, but the session s keeps its state on disk.',
+    });
+    // Who copies or prints the session does not read it.
+    expect(await run(async () => JSON.stringify({ ...currentSession() }), { activityId: 's.1:2' })).toContain(
+      '"state":"disk"',
+    );
+    link.facts = { ...FACTS, state: 'memory' };
+    await run(async () => currentSession().memory.set('model', 'loaded').size, { activityId: 's.1:3' });
+    const again = async () => [currentSession().state, currentSession().memory.get('model')];
+    expect(await run(again, { activityId: 's.1:4' })).toEqual(['memory', 'loaded']);
+    link.facts = { ...FACTS, state: 'memory', fencingToken: 8 };
+    expect(await run(again, { activityId: 's.2:5' })).toEqual(['memory', undefined]);
   });
 
   it('on the unique queue without a session is refused, unless it is meant for the worker', async () => {

@@ -323,6 +323,8 @@ describe('the sample', () => {
       capabilities: [],
       fencingToken: 1,
       scratchDirectory: session.scratch,
+      state: 'disk' as const,
+      memory: new Map<string, unknown>(),
       signal: again.controller.signal,
       worker: session.worker,
     };
