@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
-import { NativeConnection } from '@temporalio/worker';
+import { DefaultLogger, NativeConnection, Runtime } from '@temporalio/worker';
 import { currentSession, currentWorker } from 'temporal-atlas/activity';
 import { TestFleet } from 'temporal-atlas/testing';
 
@@ -13,6 +13,7 @@ describe('makeClip', () => {
   let env, fleet, encoding;
 
   before(async () => {
+    Runtime.install({ logger: new DefaultLogger('WARN') });
     // Or: env = await TestWorkflowEnvironment.createLocal(), of @temporalio/testing.
     const address = process.env.TEMPORAL_ADDRESS ?? 'localhost:7233';
     const [connection, nativeConnection] = await Promise.all([

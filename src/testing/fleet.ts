@@ -321,7 +321,7 @@ export class TestFleet implements AsyncDisposable {
     const asked = task.request.capabilities;
     const timeout = AbortSignal.any([
       this.closing.signal,
-      AbortSignal.timeout(Math.min(SLOT_WAIT_MS, task.request.leaseTtlMs / 2)),
+      AbortSignal.timeout(Math.ceil(Math.min(SLOT_WAIT_MS, task.request.leaseTtlMs / 2))),
     ]);
     let granted: Promise<void> | undefined;
     const take = (): boolean => {
@@ -489,7 +489,7 @@ export class TestFleet implements AsyncDisposable {
     for (;;) {
       this.closing.signal.throwIfAborted();
       const leftMs = deadlineMs - performance.now();
-      const pause = AbortSignal.timeout(Math.max(0, Math.min(leftMs, OWNER_CHECK_MS)));
+      const pause = AbortSignal.timeout(Math.ceil(Math.max(0, Math.min(leftMs, OWNER_CHECK_MS))));
       try {
         await this.gate.until(holds, AbortSignal.any([this.closing.signal, pause]));
         return 'holds';
