@@ -174,6 +174,8 @@ describe('a test fleet', () => {
     await held.signal('finish');
     expect(await held.result()).toEqual({ worker: 'w1', attempt: 1 });
     await drained;
+    // Equally empty, and the first: it would be chosen if it were not drained.
+    expect(await (await start('sequence')).result()).toMatchObject({ worker: 'w2' });
     await fleet.worker('w1').uncordon();
     expect(await (await start('sequence')).result()).toMatchObject({ worker: 'w1' });
   });
