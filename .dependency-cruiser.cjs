@@ -52,6 +52,22 @@ module.exports = {
       to: { path: '^src/', pathNot: '^src/(local|contract)/' },
     },
     {
+      name: 'nothing-imports-testing',
+      comment: 'For the tests of users; a part of Atlas that needs it would ship it to production.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/testing/' },
+      to: { path: '^src/testing/' },
+    },
+    {
+      name: 'testing-stays-light',
+      comment: 'It runs in the process of any test: no test framework, no server, no terminal, no command line.',
+      severity: 'error',
+      from: { path: '^src/testing/' },
+      to: {
+        path: ['^src/(commands|terminal|fleet|local|jobs)/', npm('@temporalio/testing', 'vitest', 'pino', 'execa')],
+      },
+    },
+    {
       name: 'ink-and-react-only-under-terminal',
       comment: 'ink takes half a second to load; only the live views may pull it in.',
       severity: 'error',

@@ -42,7 +42,7 @@ export default tseslint.config(
   },
   {
     // The types that these get from their packages (pdfium's module, the `ms` of Temporal's Duration) do not resolve.
-    files: ['src/jobs/document/pages/pdf.ts', 'src/workflow/options.ts'],
+    files: ['src/jobs/document/pages/pdf.ts', 'src/workflow/options.ts', 'src/testing/wait.ts'],
     rules: {
       '@typescript-eslint/no-unsafe-argument': 'off',
       '@typescript-eslint/no-unsafe-assignment': 'off',

@@ -788,12 +788,26 @@ export class SessionKeeper {
         const entry = this.table.session(key);
         if (entry === undefined) return { key, outcome: 'not-held' as const };
         await this.end(key, releasedBy(who, why), 'fail', failOwner ? 'SessionReleased' : 'SessionLost');
-        const finishing = this.finishing.get(entry.leaseToken);
-        if (finishing !== undefined) await this.finishLease(entry.leaseToken, finishing);
+        await this.finishNow(entry);
         return { key, outcome: 'released' as const };
       }),
     );
     return { outcomes };
+  }
+
+  /** Ends a session as if its time were over, for whoever tests that. Resolves to whether it was held here. */
+  async expire(key: string, reason: string): Promise<boolean> {
+    const entry = this.table.session(key);
+    if (entry === undefined) return false;
+    await this.end(key, reason, 'fail', 'SessionExpired');
+    await this.finishNow(entry);
+    return true;
+  }
+
+  /** Tells the owner of a session that has ended, without waiting for the next tick. */
+  private async finishNow({ leaseToken }: SessionEntry): Promise<void> {
+    const finishing = this.finishing.get(leaseToken);
+    if (finishing !== undefined) await this.finishLease(leaseToken, finishing);
   }
 
   /** Gives every session up: for a stop that does not resume them, or an executor that can not stay up. */

@@ -143,22 +143,10 @@ export class SupervisorWorkers {
     apply: (request: ApplyRequest) => Promise<ApplyAnswer>,
   ): Promise<Worker> {
     const activities = {
-      async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<void> {
-        await heartbeating(() => keeper.release(request));
-      },
+      ...ownerActivities(() => keeper),
       [FORCE_RELEASE_ACTIVITY]: (request: ForceReleaseRequest): Promise<ReleaseAnswer> =>
         heartbeating(() => keeper.forceRelease(request)),
       [APPLY_ACTIVITY]: apply,
-      [CONFIRM_ACTIVITY]: (request: ConfirmRequest): Promise<void> =>
-        throwingFailures(async () => {
-          await keeper.confirm(ownerTask(request));
-          throw new CompleteAsyncError();
-        }),
-      [ADOPT_ACTIVITY]: (request: AdoptRequest): Promise<void> =>
-        throwingFailures(async () => {
-          await keeper.adopt(ownerTask(request));
-          throw new CompleteAsyncError();
-        }),
       [PRESENCE_ACTIVITY](request: PresenceRequest): Promise<void> {
         return throwingFailures(() => {
           presence().pickUp(Context.current().info.taskToken, request);
@@ -198,18 +186,10 @@ export class SupervisorWorkers {
     keeper: SessionKeeper,
     gate: SlotGate,
   ): Promise<Worker> {
-    const activities = {
-      [LEASE_ACTIVITY](given: LeaseArguments): Promise<void> {
-        return throwingFailures(async () => {
-          await keeper.acquire(leaseTask(given, asked(given)));
-          throw new CompleteAsyncError();
-        });
-      },
-    };
     return Worker.create({
       ...this.common(),
       taskQueue,
-      activities,
+      activities: acquireActivities(asked, (task) => keeper.acquire(task)),
       // One poll in flight, so that few tasks can be taken after the gate has closed.
       activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
       tuner: {
@@ -220,6 +200,39 @@ export class SupervisorWorkers {
       },
     });
   }
+}
+
+/** What the owners of sessions ask on the control queue of their worker. */
+export function ownerActivities(keeper: () => SessionKeeper) {
+  return {
+    async [RELEASE_ACTIVITY](request: ReleaseRequest): Promise<void> {
+      await heartbeating(() => keeper().release(request));
+    },
+    [CONFIRM_ACTIVITY]: (request: ConfirmRequest): Promise<void> =>
+      throwingFailures(async () => {
+        await keeper().confirm(ownerTask(request));
+        throw new CompleteAsyncError();
+      }),
+    [ADOPT_ACTIVITY]: (request: AdoptRequest): Promise<void> =>
+      throwingFailures(async () => {
+        await keeper().adopt(ownerTask(request));
+        throw new CompleteAsyncError();
+      }),
+  };
+}
+
+/** What is served on an acquire queue. `asked` tells the capability set; `acquire` resolves once the session is granted. */
+export function acquireActivities(
+  asked: (given: LeaseArguments) => readonly string[],
+  acquire: (task: LeaseTask) => Promise<void>,
+) {
+  return {
+    [LEASE_ACTIVITY]: (given: LeaseArguments): Promise<void> =>
+      throwingFailures(async () => {
+        await acquire(leaseTask(given, asked(given)));
+        throw new CompleteAsyncError();
+      }),
+  };
 }
 
 /** Heartbeats while it runs: an activity that is waited for to end may take long. */

@@ -50,7 +50,7 @@ export class AttemptGuard {
   private readonly running = new Map<string, RunningAttempt>();
 
   constructor(
-    private readonly link: SupervisorLink,
+    private readonly link: Pick<SupervisorLink, 'beginAttempt' | 'endAttempt'>,
     private readonly incarnation: string,
     private readonly worker: CurrentWorker,
     private readonly memories: SessionMemories,
@@ -66,6 +66,11 @@ export class AttemptGuard {
     for (const attempt of this.running.values()) {
       if (attempt.key === key || attempt.key === asked) attempt.abort.abort(failure(code, message));
     }
+  }
+
+  /** Ends every attempt, in a session or not. */
+  cancelAll(reason: Error): void {
+    for (const attempt of this.running.values()) attempt.abort.abort(reason);
   }
 
   /** The interceptor of one activity on the unique queue. */
@@ -290,7 +295,7 @@ function sessionOf({ session, epoch, step }: SessionActivityId, runId: string): 
 }
 
 /** A context like the given one with another cancellation and heartbeat; activities find it by `Context.current()`. */
-function derive(
+export function derive(
   context: Context,
   cancelled: Promise<never>,
   signal: AbortSignal,

@@ -53,6 +53,10 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
   { file: 'local/daemon.ts', code: `import '../daemon/other.js';`, rule: 'local-imports-only-contract' },
   { file: 'commands/local.ts', code: `import '../local/other.js';`, rule: null },
   { file: 'daemon/local.ts', code: `import '../local/other.js';`, rule: null },
+  { file: 'testing/allowed.ts', code: `import '../daemon/other.js'; import '../executor/other.js';`, rule: null },
+  { file: 'testing/server.ts', code: `import '@temporalio/testing';`, rule: 'testing-stays-light' },
+  { file: 'testing/terminal.ts', code: `import '../terminal/other.js';`, rule: 'testing-stays-light' },
+  { file: 'fleet/testing.ts', code: `import '../testing/other.js';`, rule: 'nothing-imports-testing' },
   { file: 'terminal/allowed.tsx', code: `import 'ink'; import 'react';`, rule: null },
   { file: 'commands/ink.ts', code: `import 'ink';`, rule: 'ink-and-react-only-under-terminal' },
   {
@@ -91,7 +95,7 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
 ];
 
 /** Harmless targets. */
-const OTHERS = ['contract', 'workflow', 'daemon', 'executor', 'local', 'terminal', 'jobs/document'].map(
+const OTHERS = ['contract', 'workflow', 'daemon', 'executor', 'testing', 'local', 'terminal', 'jobs/document'].map(
   (folder) => `${folder}/other.ts`,
 );
 
