@@ -87,7 +87,7 @@ export class SupervisorWorkers {
       workers.createAcquireWorker(
         acquireQueueOf(options.fleet, options.worker),
         options.capabilities,
-        (given) => workers.askedOfPreferred(given),
+        (given) => askedOfPreferred(options.worker, options.capabilities, given),
         keeper,
         gate,
       ),
@@ -165,19 +165,6 @@ export class SupervisorWorkers {
     });
   }
 
-  /** What a session asks for that prefers this worker. Throws `CapabilityMissing`, upon which its owner asks the others. */
-  private askedOfPreferred({ capabilities = [] }: LeaseArguments): readonly string[] {
-    const { worker, capabilities: own } = this.options;
-    const missing = capabilities.filter((name) => !own.includes(name));
-    if (missing.length > 0) {
-      throw new AtlasError(
-        'CapabilityMissing',
-        `The worker ${worker} has the capabilities "${capabilityLabel(own)}", and lacks ${missing.join(', ')}.`,
-      );
-    }
-    return capabilities;
-  }
-
   /** `polledFor`: the capability set that must have room for a task to be polled. */
   private createAcquireWorker(
     taskQueue: string,
@@ -219,6 +206,22 @@ export function ownerActivities(keeper: () => SessionKeeper) {
         throw new CompleteAsyncError();
       }),
   };
+}
+
+/** What a session asks for that prefers this worker. Throws `CapabilityMissing`, upon which its owner asks the others. */
+export function askedOfPreferred(
+  worker: string,
+  own: readonly string[],
+  { capabilities = [] }: LeaseArguments,
+): readonly string[] {
+  const missing = capabilities.filter((name) => !own.includes(name));
+  if (missing.length > 0) {
+    throw new AtlasError(
+      'CapabilityMissing',
+      `The worker ${worker} has the capabilities "${capabilityLabel(own)}", and lacks ${missing.join(', ')}.`,
+    );
+  }
+  return capabilities;
 }
 
 /** What is served on an acquire queue. `asked` tells the capability set; `acquire` resolves once the session is granted. */

@@ -17,6 +17,7 @@ import { AtlasError } from '../contract/errors.js';
 import { PRESENCE_TTL_MS } from '../contract/fleet.js';
 import {
   acquireQueue,
+  acquireQueueOf,
   capabilityLabel,
   capabilitySet,
   capabilitySubsets,
@@ -35,7 +36,7 @@ import type { TemporalPort } from '../daemon/ports.js';
 import type { LeaseTask } from '../daemon/session-keeper.js';
 import type { SessionEntry } from '../daemon/session-table.js';
 import { temporalPort } from '../daemon/temporal-port.js';
-import { acquireActivities, ownerActivities } from '../daemon/workers.js';
+import { acquireActivities, askedOfPreferred, ownerActivities } from '../daemon/workers.js';
 import { failure } from '../temporal/failures.js';
 import { PollGate, type SlotUsage } from '../temporal/poll-gate.js';
 import { CallLog, type TestCall } from './calls.js';
@@ -218,7 +219,8 @@ export class TestFleet implements AsyncDisposable {
     sets.set(capabilityLabel([]), []);
     const created: Promise<Worker>[] = [];
     for (const set of sets.values()) created.push(this.createAcquireWorker(set), this.createPooledWorker(set));
-    for (const host of this.hosts) created.push(this.createPinnedWorker(host), this.createControlWorker(host));
+    for (const host of this.hosts)
+      created.push(this.createPinnedWorker(host), this.createControlWorker(host), this.createPreferWorker(host));
     const settled = await Promise.allSettled(created);
     this.workers = settled.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
     for (const worker of this.workers) this.runs.push(worker.run());
@@ -278,6 +280,21 @@ export class TestFleet implements AsyncDisposable {
     });
   }
 
+  /** For sessions that prefer this worker. */
+  private createPreferWorker(host: TestWorkerHost): Promise<Worker> {
+    const usage: SlotUsage = { given: 0, taken: 0 };
+    return Worker.create({
+      ...this.common(host.name),
+      taskQueue: acquireQueueOf(this.fleet, host.name),
+      activities: acquireActivities(
+        (given) => askedOfPreferred(host.name, host.capabilities, given),
+        (task) => this.acquire(task, [host]),
+      ),
+      activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
+      tuner: this.tuner(({ taken }) => freeSlots([host], []) > taken, usage),
+    });
+  }
+
   /** Of the empty set also the workflows, as in a real fleet. */
   private createPooledWorker(set: readonly string[]): Promise<Worker> {
     const { workflowsPath, workflowBundle, workflowWorker } = this.options;
@@ -320,7 +337,7 @@ export class TestFleet implements AsyncDisposable {
 
   // ---- Sessions and activities ----
 
-  private async acquire(task: LeaseTask): Promise<void> {
+  private async acquire(task: LeaseTask, hosts: readonly TestWorkerHost[] = this.hosts): Promise<void> {
     const asked = task.request.capabilities;
     const timeout = AbortSignal.any([
       this.closing.signal,
@@ -328,7 +345,7 @@ export class TestFleet implements AsyncDisposable {
     ]);
     let granted: Promise<void> | undefined;
     const take = (): boolean => {
-      const host = this.hosts.find((each) => each.holds(task)) ?? emptiest(this.hosts, asked);
+      const host = this.hosts.find((each) => each.holds(task)) ?? emptiest(hosts, asked);
       if (granted === undefined && host !== undefined) granted = host.acquire(task);
       return granted !== undefined;
     };
@@ -396,6 +413,9 @@ export class TestFleet implements AsyncDisposable {
       restart: async () => {
         await lose();
         host.comeBack();
+      },
+      restartExecutor: async () => {
+        await host.restartExecutor();
       },
       cordon,
       drain: async (options = {}) => {

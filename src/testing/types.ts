@@ -66,6 +66,11 @@ export interface TestWorker {
   lose(): Promise<void>;
   /** A worker that was lost comes back with nothing held; one that is not is lost before. */
   restart(): Promise<void>;
+  /**
+   * The executor ends and another takes its place, as after a crash: activities that run are attempted again, and sessions
+   * with `state: 'memory'` are lost. Those on disk go on. Resolves when the attempts were handed back.
+   */
+  restartExecutor(): Promise<void>;
   /** From now on it takes no new session. Those that it holds go on, and so do pooled activities. */
   cordon(): Promise<void>;
   /**

@@ -13,6 +13,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import type { CurrentWorker } from '../activity/index.js';
 import { provide, provided } from '../activity/provider.js';
 import { AtlasError } from '../contract/errors.js';
+import type { SessionMemoryName } from '../contract/local.js';
 import { sessionKey, WORKER_ACTIVITY_PREFIX, workerQueue } from '../contract/names.js';
 import type { TemporalPort } from '../daemon/ports.js';
 import { Scratch } from '../daemon/scratch.js';
@@ -21,6 +22,7 @@ import { type SessionEntry, SessionTable } from '../daemon/session-table.js';
 import { SlotGate } from '../daemon/slots.js';
 import { AttemptGuard, derive } from '../executor/attempts.js';
 import { throwingFailures } from '../executor/failures.js';
+import { SessionMemories } from '../executor/memories.js';
 import { failure } from '../temporal/failures.js';
 import type { CallLog, TestCall } from './calls.js';
 import type { Seat } from './placement.js';
@@ -28,6 +30,10 @@ import type { Seat } from './placement.js';
 /** The default of `--keep`. */
 const KEPT_FOR_MS = 24 * 60 * 60 * 1_000;
 const IGNORE = (): void => undefined;
+/** A value that could not be given back is a fault of the activities under test. */
+const warn = (fields: object, message: string): void => {
+  process.emitWarning(`${message}: ${JSON.stringify(fields)}`);
+};
 const SILENT = { debug: IGNORE, info: IGNORE, warn: IGNORE, error: IGNORE };
 
 export type ActivityMap = ReadonlyMap<string, (...args: unknown[]) => unknown>;
@@ -52,6 +58,11 @@ class TestExecutor {
   readonly incarnation = randomBytes(6).toString('hex');
   private readonly end = new AbortController();
   private readonly guard: AttemptGuard;
+  private readonly memories = new SessionMemories({
+    // Whoever has it dropped waits for `drop`.
+    dropped: () => Promise.resolve(),
+    log: { warn: IGNORE, error: warn },
+  });
 
   constructor(keeper: () => SessionKeeper, worker: CurrentWorker) {
     this.guard = new AttemptGuard(
@@ -61,7 +72,12 @@ class TestExecutor {
       },
       this.incarnation,
       worker,
+      this.memories,
     );
+  }
+
+  async dropMemory(memory: SessionMemoryName): Promise<void> {
+    await this.memories.drop(memory);
   }
 
   get ended(): AbortSignal {
@@ -147,13 +163,17 @@ class Life {
         ledger: { append: () => Promise.resolve() },
         scratch: new Scratch(scratchDirectory, ''),
         executor: {
-          incarnation: () => this.executor.incarnation,
+          isAlive: (incarnation) => incarnation === this.executor.incarnation,
+          memoryHome: () => this.executor.incarnation,
+          dropMemory: async (incarnation, memory) => {
+            if (incarnation === this.executor.incarnation) await this.executor.dropMemory(memory);
+          },
           cancelSession: ({ key, session, runId }, code, reason) => {
             this.executor.cancelSession({ key, session, runId, code, reason });
           },
           // The fence is for a worker that Temporal does not hear; here the test and all workers share one connection.
           renewLocalLease: IGNORE,
-          kill: (reason) => this.killExecutor(name, reason),
+          kill: (reason) => this.killExecutor(`The executor on ${name} was killed: ${reason}.`),
         },
         clock: {
           now: () => Date.now(),
@@ -178,11 +198,12 @@ class Life {
     return new TestExecutor(() => this.keeper, this.worker);
   }
 
-  private async killExecutor(name: string, reason: string): Promise<void> {
+  /** Another executor takes its place, as after a crash: what ran is attempted again, what was in memory is gone. */
+  async killExecutor(reason: string): Promise<void> {
     const before = this.executor;
     this.executor = this.newExecutor();
-    before.die(failure('ExecutorDied', `The executor on ${name} was killed: ${reason}.`));
-    await this.keeper.failAttempts(this.executor.incarnation);
+    before.die(failure('ExecutorDied', reason));
+    await this.keeper.failAttempts([this.executor.incarnation]);
   }
 
   /** What has begun may still want to talk after the worker was lost, which must be as silent as a dead one. */
@@ -323,6 +344,11 @@ export class TestWorkerHost implements Seat {
     this.cleaning.add(cleaning);
     this.options.onChange();
     return before.table.sessions();
+  }
+
+  async restartExecutor(): Promise<void> {
+    await this.life.killExecutor(`The executor on ${this.name} was restarted.`);
+    this.options.onChange();
   }
 
   /** Comes back, with what it was told to do and nothing held. */

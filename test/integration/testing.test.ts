@@ -42,6 +42,8 @@ const hold = (ms: number) =>
         });
       });
 const FOREVER_MS = 3_600_000;
+/** Bounded against hanging only: the machine may be busy. */
+const soon = <T>(ask: () => T) => expect.poll(ask, { timeout: 30_000 });
 
 describe('a test fleet', () => {
   const client = useClient();
@@ -119,21 +121,73 @@ describe('a test fleet', () => {
     const fleet = await create([{ name: 'w1' }, { name: 'w2' }]);
     const handle = await start('sequence', { holdMs: FOREVER_MS });
     await fleet.session({ workflowId: handle.workflowId });
-    await expect.poll(() => steps(handle)).toContain('hold w1 running');
+    await soon(() => steps(handle)).toContain('hold w1 running');
     await fleet.worker('w1').lose();
-    await expect
-      .poll(() => steps(handle))
-      .toEqual([
-        'where w1 completed',
-        'put w1 completed',
-        'hold w1 lost',
-        'where w2 completed',
-        'put w2 completed',
-        'hold w2 running',
-      ]);
+    await soon(() => steps(handle)).toEqual([
+      'where w1 completed',
+      'put w1 completed',
+      'hold w1 lost',
+      'where w2 completed',
+      'put w2 completed',
+      'hold w2 running',
+    ]);
     await handle.terminate('the test is over');
     // A workflow that ended without a release gives its slot back all the same.
     await fleet.worker('w2').drain();
+  });
+
+  it('loses a session in memory with the executor, and one on disk not', async () => {
+    const disposed: string[] = [];
+    const put = (): void => {
+      const session = currentSession();
+      if (session.state === 'memory') session.memory.set('text', { [Symbol.dispose]: () => disposed.push(session.id) });
+    };
+    const get = (): string => {
+      const session = currentSession();
+      return session.state === 'disk' ? 'on disk' : `${session.memory.size} in memory`;
+    };
+    let holding = 0;
+    const holdOnce = async (): Promise<void> => {
+      holding += 1;
+      if (holding <= 2) await hold(FOREVER_MS);
+    };
+    const fleet = await create([{ name: 'w1' }], { activities: { where, put, get, hold: holdOnce } });
+    const inMemory = await start('sequence', { session: { state: 'memory' } });
+    const onDisk = await start('sequence');
+    for (const handle of [inMemory, onDisk]) {
+      await fleet.session({ workflowId: handle.workflowId });
+      await soon(() => steps(handle)).toContain('hold w1 running');
+    }
+    await fleet.worker('w1').restartExecutor();
+    expect(await inMemory.result()).toMatchObject({ state: '1 in memory', attempt: 2 });
+    expect(await onDisk.result()).toMatchObject({ state: 'on disk', attempt: 1 });
+    expect(disposed).toHaveLength(1);
+  });
+
+  it('asks the preferred worker first, and any other where it can not', async () => {
+    const fleet = await create([{ name: 'w1', capabilities: ['gpu'] }, { name: 'w2' }, { name: 'w3' }]);
+    const session = { prefer: 'w3' };
+    const preferred = await start('sequence', { session });
+    expect(await preferred.result()).toMatchObject({ worker: 'w3' });
+    const lacking = await start('sequence', { session: { ...session, capabilities: ['gpu'] } });
+    expect(await lacking.result()).toMatchObject({ worker: 'w1' });
+    await fleet.worker('w3').cordon();
+    const cordoned = await start('sequence', { session: { ...session, preferFor: '200ms' } });
+    expect(await cordoned.result()).toMatchObject({ worker: 'w1' });
+  });
+
+  it('runs a call again elsewhere that a loss hits, where the session is pinned for speed', async () => {
+    const fleet = await create([{ name: 'w1' }, { name: 'w2' }]);
+    const handle = await start('sequence', { session: { onLost: 'rediscover' }, holdMs: FOREVER_MS });
+    await soon(() => steps(handle)).toContain('hold w1 running');
+    await fleet.worker('w1').lose();
+    await soon(() => steps(handle)).toEqual([
+      'where w1 completed',
+      'put w1 completed',
+      'hold w1 lost',
+      'hold w2 running',
+    ]);
+    await handle.terminate('the test is over');
   });
 
   it('expires a session, and releases one by force', async () => {
@@ -251,7 +305,7 @@ describe('a test fleet', () => {
     const fleet = await create([{ name: 'w1', capabilities: ['gpu'] }, { name: 'w2' }]);
     const handle = await start('one', { activity: 'hold', args: [FOREVER_MS] });
     await fleet.session({ workflowId: handle.workflowId });
-    await expect.poll(() => steps(handle)).toHaveLength(1);
+    await soon(() => steps(handle)).toHaveLength(1);
     const waiting = refusal(fleet.session({ workflowId: uniqueId('none') }));
     expect(await fleetDirectories()).toHaveLength(before.length + 1);
     const closedAtMs = performance.now();
