@@ -112,7 +112,7 @@ describe('the example', () => {
     await handle.signal('finish');
 
     expect(await handle.result()).toMatchObject({
-      answers: ['tide sets the working day', 'harbour master gives the berth'],
+      answers: ['tide sets the tide sets', 'harbour master gives the tide'],
       attempt: 2,
     });
     expect(await scheduled(handle)).toEqual({ loadModel: 2, complete: 2 });
