@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { WorkflowHandle } from '@temporalio/client';
 import { uniqueFleet } from '../support/fleet.js';
-import { eventually, startWorker, startWorkflow } from '../support/fixtures.js';
+import { eventually, runWorkflow, startWorker, startWorkflow } from '../support/fixtures.js';
 import { historyOf } from '../support/history.js';
 import { SLOW, untilAllFree } from '../support/promises.js';
 import { useClient } from '../support/server.js';
@@ -31,24 +31,15 @@ describe('sessions that begin at once', () => {
       await Promise.all(handles.map((handle) => handle.result()));
       await untilAllFree(client(), fleet);
       for (const count of counts) {
-        expect(count).toBeGreaterThanOrEqual(0);
-        expect(count).toBeLessThanOrEqual(20);
+        expect(count).toBeGreaterThanOrEqual(4);
+        expect(count).toBeLessThanOrEqual(6);
       }
     }
+    // One at a time goes round: the worker that has waited for longest is next.
     const turns: string[] = [];
-    const latencies: number[] = [];
-    for (let count = 0; count < 16; count += 1) {
-      const handle = await startWorkflow(client(), fleet, 'sequence');
-      await handle.result();
-      const history = await historyOf(client(), handle.workflowId);
-      turns.push(history.grants[0]!.worker);
-      latencies.push(history.grants[0]!.atMs - history.activities[0]!.scheduledAtMs);
-    }
-    console.log(
-      `measured: one at a time: ${turns.join(' ')}; acquire ms: ${latencies
-        .sort((a, b) => a - b)
-        .map((ms) => ms.toFixed(0))
-        .join(' ')}`,
-    );
+    for (let count = 0; count < 2 * WORKERS.length; count += 1)
+      turns.push((await runWorkflow<{ worker: string }>(client(), fleet, 'sequence')).worker);
+    console.log(`measured: one session at a time: ${turns.join(' ')}`);
+    expect(new Set(turns).size).toBeGreaterThan(1);
   });
 });

@@ -56,6 +56,8 @@ export interface Aim {
   readonly gapMs?: Range;
   /** What every host can do; each owner asks for it or for nothing. */
   readonly capabilities?: readonly string[];
+  /** Hosts are asked by name too, by owners that prefer them. */
+  readonly prefers?: boolean;
   readonly contract?: (random: Random) => Partial<SessionContract>;
   readonly step?: (random: Random) => Partial<Step>;
 }
@@ -192,6 +194,19 @@ export const MIXES = {
   memory: mix('memory', [...CRASHES, ...CRASHES, 'cut', 'outage', 'reset'], [1, 4], {
     owners: true,
     aim: { contract: (random) => ({ state: random.chance(0.7) ? 'memory' : 'disk' }) },
+  }),
+  affinity: mix('affinity', [...CUTS, ...OUTAGES, ...CRASHES, ...FREEZES, ...OWNERS], [1, 4], {
+    owners: true,
+    aim: {
+      capabilities: ['gpu'],
+      prefers: true,
+      contract: (random) => ({
+        onLost: random.chance(0.8) ? 'rediscover' : 'redo',
+        // The second does not always exist.
+        prefer: random.pick([null, 'w1', 'w2']),
+        preferForMs: random.between(100, 8_000),
+      }),
+    },
   }),
   'freezes of both': mix('freezes of both', ['long freeze of both', 'cut', 'outage'], [1, 3]),
 } as const satisfies Record<string, Mix>;

@@ -10,7 +10,7 @@ import { ApplicationFailure, CancelledFailure, CompleteAsyncError } from '@tempo
 import type { ActivityInboundCallsInterceptor } from '@temporalio/worker';
 import { AtlasError, ERRORS, findError } from '../../../src/contract/errors.js';
 import type { BeginAttempt, EncodedResult, ExecutorCommand, SessionMemoryName } from '../../../src/contract/local.js';
-import { acquireQueue, capabilitySubsets } from '../../../src/contract/names.js';
+import { acquireQueue, acquireQueueOf, capabilitySubsets } from '../../../src/contract/names.js';
 import {
   ADOPT_ACTIVITY,
   ASK_SIGNAL,
@@ -487,7 +487,9 @@ export class Supervisor {
   private startPolls(keeper: SessionKeeper, gate: SlotGate): void {
     for (let index = 0; index < CONTROL_POLLS; index += 1) void this.pollControl(keeper);
     for (const capabilities of capabilitySubsets(this.host.world.mix.aim.capabilities ?? []))
-      void this.pollAcquire(keeper, gate, capabilities);
+      void this.pollAcquire(keeper, gate, acquireQueue('atlas', capabilities), capabilities);
+    const { capabilities = [], prefers } = this.host.world.mix.aim;
+    if (prefers === true) void this.pollAcquire(keeper, gate, acquireQueueOf('atlas', this.host.name), capabilities);
   }
 
   private async pollControl(keeper: SessionKeeper): Promise<void> {
@@ -514,12 +516,17 @@ export class Supervisor {
     }
   }
 
-  private async pollAcquire(keeper: SessionKeeper, gate: SlotGate, capabilities: readonly string[]): Promise<void> {
+  private async pollAcquire(
+    keeper: SessionKeeper,
+    gate: SlotGate,
+    queue: string,
+    capabilities: readonly string[],
+  ): Promise<void> {
     const supplier = gate.supplier(capabilities);
     const abort = new AbortController();
     for (;;) {
       const permit = await supplier.reserveSlot({} as never, abort.signal);
-      const task = await this.poll(acquireQueue('atlas', capabilities));
+      const task = await this.poll(queue);
       if (task === undefined) {
         supplier.releaseSlot({ permit } as never);
         continue;

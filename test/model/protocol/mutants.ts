@@ -8,6 +8,7 @@ import type { Fence } from '../../../src/daemon/fence.js';
 import type { TemporalPort } from '../../../src/daemon/ports.js';
 import type { SessionKeeper } from '../../../src/daemon/session-keeper.js';
 import type { SessionEntry } from '../../../src/daemon/session-table.js';
+import { Affinity } from '../../../src/workflow/affinity.js';
 import { HeldSession } from '../../../src/workflow/owner.js';
 import type { Supervisor } from './host.js';
 import type { MixName } from './faults.js';
@@ -389,6 +390,21 @@ export const MUTANTS: readonly Mutant[] = [
     firstSeed: 202,
     breaks: [1, 2, 3],
     options: { host: { keepsOldExecutor: true } },
+  },
+  {
+    rule: '9: a call that a loss hit is run again where the session is rediscovered',
+    without: 'it rejects with the loss',
+    mix: 'affinity',
+    breaks: [6],
+    patch: () => {
+      const { call } = Affinity.prototype;
+      Affinity.prototype.call = function callOnce(start) {
+        return start(this.held);
+      };
+      return () => {
+        Affinity.prototype.call = call;
+      };
+    },
   },
   {
     rule: '2: a pinned activity is bound to its acquisition',

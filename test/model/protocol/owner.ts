@@ -8,7 +8,13 @@
  * need Temporal's sandbox; the numbers and the order of things are theirs.
  */
 import { ERRORS, type ErrorCode } from '../../../src/contract/errors.js';
-import { acquireQueue, controlQueueOf, pinnedStep, sessionActivityId } from '../../../src/contract/names.js';
+import {
+  acquireQueue,
+  acquireQueueOf,
+  controlQueueOf,
+  pinnedStep,
+  sessionActivityId,
+} from '../../../src/contract/names.js';
 import {
   ADOPT_ACTIVITY,
   ASK_SIGNAL,
@@ -25,6 +31,7 @@ import {
   SUSPECTED_SIGNAL,
   type Suspicion,
 } from '../../../src/contract/session.js';
+import { type Affinity, ownAffinity } from '../../../src/workflow/affinity.js';
 import {
   type HeldSession,
   type LeaseEnd,
@@ -130,6 +137,9 @@ export class OwnerExecution {
   readonly runtime: OwnerRuntime;
   /** The grants that this run holds or held. */
   private readonly grants: Grant[] = [];
+  /** Steps of a body that runs once: which were scheduled, and which have returned to it. */
+  readonly stepsScheduled = new Set<number>();
+  readonly stepsReturned = new Set<number>();
   /** When it last asked for a worker. */
   readonly acquiredAtMs: number[] = [];
   /** Since when it waits for a worker, while it does. */
@@ -242,7 +252,10 @@ export class OwnerExecution {
     }
     const grant = argument as Grant;
     const inbox = this.inboxes.get(grant.session);
-    if (name === GRANT_SIGNAL && inbox?.granted(grant) === true) return;
+    if (name === GRANT_SIGNAL && inbox?.granted(grant) === true) {
+      if (this.plan.contract.onLost === 'rediscover') this.acquired(grant);
+      return;
+    }
     if (name === ASK_SIGNAL && inbox?.asked(grant) === true) return;
     this.note(() => `${name} of ${grant.worker} (${grant.grantId}) is not wanted`);
     void this.runtime.release(grant);
@@ -324,7 +337,10 @@ export class OwnerExecution {
           activity = {
             activityId: sessionActivityId({ session: spec.session, epoch: spec.epoch, step: 'lease' }),
             type: LEASE_ACTIVITY,
-            queue: acquireQueue(contract.fleet, contract.capabilities),
+            queue:
+              spec.worker === null
+                ? acquireQueue(contract.fleet, contract.capabilities)
+                : acquireQueueOf(contract.fleet, spec.worker),
             request: {
               session: spec.session,
               epoch: spec.epoch,
@@ -439,7 +455,9 @@ export class OwnerExecution {
     const { plan, input } = this;
     let failed: { readonly error: unknown } | undefined;
     try {
-      await ownSession(this.runtime, plan.contract, (held, attempt) => this.runBody(held, attempt), input.handle);
+      if (plan.contract.onLost === 'rediscover')
+        await ownAffinity(this.runtime, plan.contract, (affinity) => this.runOnce(affinity), input.handle);
+      else await ownSession(this.runtime, plan.contract, (held, attempt) => this.runBody(held, attempt), input.handle);
     } catch (error) {
       if (error instanceof ContinueAsNew) {
         if (error.input.handle === undefined) this.moveOn();
@@ -498,6 +516,51 @@ export class OwnerExecution {
     }
   }
 
+  /** A session that is rediscovered was granted, or adopted: the body goes on, whatever it does just then. */
+  private acquired(grant: Grant): void {
+    this.acquiringSinceMs = undefined;
+    if (this.grants.some(({ grantId }) => grantId === grant.grantId)) return;
+    this.grants.push(grant);
+    this.note(() => `has ${grant.worker} (${grant.grantId})`);
+  }
+
+  /** The body of a session that is rediscovered: steps without a pause before them run beside the one before. */
+  private async runOnce(affinity: Affinity) {
+    const { plan, input } = this;
+    const body: BodyState = { cancelled: false, onCancel: new Set(), hitByLoss: false };
+    const cancelBody = () => {
+      if (body.cancelled) return;
+      body.cancelled = true;
+      for (const listener of [...body.onCancel]) listener();
+    };
+    affinity.onEnd(cancelBody);
+    if (this.cancelled) cancelBody();
+    this.cancelListeners.add(cancelBody);
+    const run = async (step: number): Promise<void> => {
+      await affinity.call((held) => this.callPinned(held, body, step, affinity.attempt));
+      this.stepsReturned.add(step);
+    };
+    const continuesAt = input.generation === 1 ? plan.continueAfter : null;
+    try {
+      for (let step = input.firstStep; step < plan.steps.length;) {
+        if (continuesAt === step) {
+          const handle = plan.withHandle ? affinity.handle() : undefined;
+          throw new ContinueAsNew({ firstStep: step, generation: 2, handle: plan.dropsHandle ? undefined : handle });
+        }
+        if (plan.steps[step]!.pauseMs > 0) await this.sleepInBody(body, plan.steps[step]!.pauseMs);
+        const next = step + 1;
+        const isPair = next < plan.steps.length && next !== continuesAt && plan.steps[next]!.pauseMs === 0;
+        await Promise.all(isPair ? [run(step), run(next)] : [run(step)]);
+        step = isPair ? next + 1 : next;
+      }
+      return { kind: 'returned', value: undefined } as const;
+    } catch (error) {
+      return { kind: 'threw', error, continuesAsNew: error instanceof ContinueAsNew } as const;
+    } finally {
+      this.cancelListeners.delete(cancelBody);
+    }
+  }
+
   private async sleepInBody(body: BodyState, durationMs: number): Promise<void> {
     if (body.cancelled) throw new Cancelled();
     await new Promise<void>((resolve, reject) => {
@@ -542,6 +605,8 @@ export class OwnerExecution {
     const lost = new Promise<never>((_, reject) => {
       held.onLoss((loss) => {
         reject(hit(loss));
+        // Elsewhere the body is cancelled, and with it the call.
+        if (this.plan.contract.onLost === 'rediscover') this.requestCancel(activityId);
       });
     });
     lost.catch(() => undefined);

@@ -16,12 +16,14 @@ const TRACE_LINES = 150;
 const hits = new Map<string, number>();
 let schedules = 0;
 let redone = 0;
+let repeated = 0;
 let virtualMs = 0;
 let startedAtMs = 0;
 
 function count(outcome: Outcome): void {
   schedules += 1;
   redone += outcome.redoCount;
+  repeated += outcome.repeatCount;
   virtualMs += outcome.virtualMs;
   for (const [kind, times] of outcome.hits) hits.set(kind, (hits.get(kind) ?? 0) + times);
 }
@@ -45,7 +47,7 @@ afterAll(() => {
   const kinds = [...hits].sort(([left], [right]) => left.localeCompare(right));
   console.log(
     [
-      `protocol simulation: ${schedules} schedules from seed ${FIRST_SEED} in ${seconds.toFixed(1)} s, ${(virtualMs / 3_600_000).toFixed(1)} h of virtual time, ${redone} bodies run again`,
+      `protocol simulation: ${schedules} schedules from seed ${FIRST_SEED} in ${seconds.toFixed(1)} s, ${(virtualMs / 3_600_000).toFixed(1)} h of virtual time, ${redone} bodies and ${repeated} single steps run again`,
       `faults that hit: ${kinds.map(([kind, times]) => `${kind} ${times}`).join(', ')}`,
     ].join('\n'),
   );

@@ -11,6 +11,7 @@ import { inVirtualTime, Simulation } from './kernel.js';
 import {
   isDocumented,
   OwnerExecution,
+  OwnerFailure,
   type OwnerPlan,
   type RunInput,
   type RuntimeMutation,
@@ -40,6 +41,7 @@ export interface Outcome {
   readonly trace: readonly string[];
   readonly virtualMs: number;
   readonly redoCount: number;
+  readonly repeatCount: number;
 }
 
 /** Faults have ended and links are healed by then; an owner may still wait for its slot, and redo its steps. */
@@ -85,6 +87,8 @@ export class World {
   /** Steps whose result was kept or answered, by workflow and step. */
   private readonly stepsDone = new Set<string>();
   private redoCount = 0;
+  /** Steps that a body which runs once had to schedule again. */
+  private repeatCount = 0;
   faultsEndMs = 0;
   /** The server was down or links cut for so long in all; waits of owners stretch by it. */
   outageMs = 0;
@@ -138,6 +142,7 @@ export class World {
       trace: sim.trace ?? [],
       virtualMs: sim.nowMs,
       redoCount: this.redoCount,
+      repeatCount: this.repeatCount,
     };
   }
 
@@ -212,6 +217,7 @@ export class World {
     this.checkAcquire(execution);
     if (owner !== undefined) owner.over = true;
     this.sim.note(execution.plan.workflowId, () => `its session is over: ${describe(error)}`);
+    if (execution.plan.contract.onLost === 'rediscover') this.checkSteps(execution, error);
     this.checkEnd(execution, error);
   }
 
@@ -220,6 +226,17 @@ export class World {
     if (error !== undefined && !isDocumented(error))
       this.violate(5, `${workflowId} failed with ${describe(error)}, which is not documented`);
     if (error !== undefined && this.mix.gentle) this.violate(6, `${workflowId} failed: ${describe(error)}`);
+  }
+
+  /** A body that runs once runs every step to its end, and no loss is a reason for it to fail. */
+  private checkSteps(execution: OwnerExecution, error: unknown): void {
+    const { workflowId, steps } = execution.plan;
+    if (error instanceof OwnerFailure && error.type === 'SessionLost')
+      this.violate(6, `${workflowId} failed with the loss that it was to outlive: ${describe(error)}`);
+    const missing = steps.findIndex(
+      (_, step) => step >= execution.input.firstStep && !execution.stepsReturned.has(step),
+    );
+    if (error === undefined && missing !== -1) this.violate(6, `${workflowId} is done without its step ${missing + 1}`);
   }
 
   private checkAcquire(execution: OwnerExecution): void {
@@ -254,6 +271,12 @@ export class World {
   }
 
   pinnedScheduled(execution: OwnerExecution, activityId: string, grant: Grant, step: number, attempt: number): void {
+    if (execution.stepsReturned.has(step))
+      this.violate(6, `step ${step + 1} of ${execution.plan.workflowId} had returned and is scheduled again`);
+    if (execution.plan.contract.onLost === 'rediscover') {
+      if (execution.stepsScheduled.has(step)) this.repeatCount += 1;
+      execution.stepsScheduled.add(step);
+    }
     this.pinnedCalls.set(`${execution.run.runId}/${activityId}`, {
       workflowId: execution.plan.workflowId,
       grant,
