@@ -34,6 +34,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   NotInSession: EXIT.failed,
   NotInWorker: EXIT.failed,
   NoFreeSlot: EXIT.failed,
+  CapabilityWithdrawn: EXIT.failed,
   ExecutorDied: EXIT.failed,
   AsyncCompletionRefused: EXIT.failed,
   AttemptFenced: EXIT.failed,

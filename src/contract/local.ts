@@ -41,6 +41,10 @@ export interface ExecutorSettings {
   readonly name: string;
   readonly queue: string;
   readonly capabilities: readonly string[];
+  /** Those that have a check. */
+  readonly checkedCapabilities: readonly string[];
+  /** Those of them that are withdrawn now. */
+  readonly withdrawn: readonly string[];
   readonly keptDirectory: string;
   readonly cacheDirectory: string;
   readonly keptForMs: number;
@@ -70,6 +74,9 @@ export type ExecutorCommand =
       readonly code: SessionEndCode;
       readonly reason: string;
     }
+
+  /** From now on no pooled activity is taken that asks for one of these capabilities; all others are again. */
+  | { readonly type: 'withdrawn'; readonly capabilities: readonly string[] }
 
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
   | { readonly type: 'stop' };

@@ -313,7 +313,8 @@ export class SessionKeeper {
       await this.gate.takeSlot(entry.capabilities, abort.signal, () => {
         this.table.apply({ type: 'session', entry });
       });
-    } catch {
+    } catch (error) {
+      if (error instanceof AtlasError) throw error;
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {
       cancelTimer();

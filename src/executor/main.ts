@@ -10,6 +10,7 @@ import type { ExecutorCommand, ExecutorSettings } from '../contract/local.js';
 import { AttemptGuard } from './attempts.js';
 import type { FenceWatchData } from './fence-watch.js';
 import { SupervisorLink } from './supervisor-link.js';
+import { WithdrawnCapabilities } from './withdrawn.js';
 
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
 const EXIT_FAILED = 70;
@@ -23,14 +24,19 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   let guard: AttemptGuard | undefined;
   let stopWorkers: (() => void) | undefined;
   let stopRequested = false;
+  const withdrawn = new WithdrawnCapabilities();
   const settings = new Promise<ExecutorSettings>((resolve, reject) => {
     const onCommand = (command: ExecutorCommand): void => {
       switch (command.type) {
         case 'settings':
+          withdrawn.set(command.settings.withdrawn);
           resolve(command.settings);
           break;
         case 'cancel-session':
           guard?.cancelSession(command);
+          break;
+        case 'withdrawn':
+          withdrawn.set(command.capabilities);
           break;
         case 'stop':
           stopRequested = true;
@@ -83,6 +89,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     namespace: profile.namespace,
     guard,
     worker,
+    withdrawn,
     graceMs: given.graceMs,
   });
   const runs = workers.map((each) => each.run());
