@@ -35,8 +35,11 @@ export async function runCheck({ command, capability, timeoutMs, env, signal }: 
     stderr = (stderr + text).slice(-STDERR_KEPT_CHARS);
   });
   let isLate = false;
+  let said: string | undefined;
   const timer = setTimeout(() => {
     isLate = true;
+    // What its shell says of being killed would hide it.
+    said = lastLine(stderr);
     void check.stop(0);
   }, timeoutMs);
   const onAbort = (): void => void check.stop(0);
@@ -48,7 +51,7 @@ export async function runCheck({ command, capability, timeoutMs, env, signal }: 
   // What it has left in the background, too.
   await check.stop(0);
   if (code === 0 && !isLate) return { passed: true };
-  const said = lastLine(stderr);
+  said ??= lastLine(stderr);
   const how = isLate ? `did not end within ${formatDurationMs(timeoutMs)}` : endOf(code);
   return { passed: false, reason: `its check ${how}${said === '' ? '' : `: ${said}`}` };
 }
