@@ -36,6 +36,7 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   NotInWorker: EXIT.failed,
   NoFreeSlot: EXIT.failed,
   CapabilityMissing: EXIT.failed,
+  CapabilityWithdrawn: EXIT.failed,
   ExecutorDied: EXIT.failed,
   AsyncCompletionRefused: EXIT.failed,
   AttemptFenced: EXIT.failed,

@@ -10,6 +10,7 @@ export const workersLs: CommandSpec = {
   summary: 'List the workers of a fleet.',
   description: [
     'STATE is the liveness of a worker: ready (it sends its presence), stale (one presence is late), lost (its presence has timed out), stopped (it ended by itself), registering (it has just started), degraded (its executor can not stay up); or, of a live one, what operators want of it: cordoned, draining, drained. REASON says why it is not ready, and by whom.',
+    'A capability with a !, such as gpu!, is withdrawn: its check fails on that worker, or has not passed yet, so that nothing that asks for it is taken there. REASON says what the check says.',
     'SESSIONS is how many of its slots are taken. SEEN is the age of its last presence, AGE that of its atlasd. With -o wide, ORDER says whether its atlasd acts on what operators want, DEADLINE when a drain ends and what happens then, and CLOCK how far the clock of its host is ahead of the server’s. A narrow terminal gets fewer columns: VERSION and HOST go first.',
     'Nothing is asked of the hosts: what is listed is what the workers last told the Temporal server.',
     ...listHelp(WORKER_VIEW),

@@ -72,6 +72,11 @@ export const ERRORS = {
     'Nothing: the session goes to another worker at once. Correct `prefer` or `capabilities` in the options of withSession.',
     true,
   ),
+  CapabilityWithdrawn: entry(
+    'The check of a capability fails on this worker, which takes nothing that asks for it until the check passes.',
+    'Nothing: the server offers it to another worker. See `atlas workers show WORKER` for what the check says.',
+    true,
+  ),
   ExecutorDied: entry(
     'The executor process ended while the activity was running.',
     'Nothing: the activity is attempted again.',

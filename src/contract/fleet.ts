@@ -278,6 +278,15 @@ export interface SessionSnapshot {
 /** `degraded`: it ends again and again, so the worker takes no sessions until it stays up. */
 export type ExecutorState = 'starting' | 'ready' | 'down' | 'degraded';
 
+/** A capability whose check fails, or has not passed yet: nothing that asks for it is taken meanwhile. */
+export interface WithdrawnCapability {
+  readonly capability: string;
+  /** In words, without a full stop. */
+  readonly reason: string;
+  /** By the clock of the host. */
+  readonly sinceMs: number;
+}
+
 export interface PresenceSnapshot {
   readonly v: 1;
   readonly sentAtMs: number;
@@ -301,4 +310,6 @@ export interface PresenceSnapshot {
   readonly scheduling?: Scheduling;
   /** The revision of the desired state that the daemon acts on. */
   readonly desiredRevision?: number;
+  /** Absent where none is. */
+  readonly withdrawn?: readonly WithdrawnCapability[];
 }

@@ -42,6 +42,10 @@ export interface ExecutorSettings {
   readonly name: string;
   readonly queue: string;
   readonly capabilities: readonly string[];
+  /** Those that have a check. */
+  readonly checkedCapabilities: readonly string[];
+  /** Those of them that are withdrawn now. */
+  readonly withdrawn: readonly string[];
   readonly keptDirectory: string;
   readonly cacheDirectory: string;
   readonly keptForMs: number;
@@ -74,6 +78,8 @@ export type ExecutorCommand =
 
   /** The session is over and its attempts have ended: drop what it has in memory, and say so. */
   | { readonly type: 'drop-memory'; readonly memory: SessionMemoryName }
+  /** From now on no pooled activity is taken that asks for one of these capabilities; all others are again. */
+  | { readonly type: 'withdrawn'; readonly capabilities: readonly string[] }
 
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
   | { readonly type: 'stop' };

@@ -22,6 +22,7 @@ import { compareVersions, MIN_SERVER_VERSION } from '../temporal/server-versions
 import { count, formatBytes, plainText, wrapLines } from '../terminal/format.js';
 import { JSON_VERSION } from '../terminal/records.js';
 import { styleFor, terminalWidth } from '../terminal/style.js';
+import { runCheck } from './capability-checks.js';
 import type { Config } from './config.js';
 import { configOf, stateDirectoryOf } from './inputs.js';
 import { modulesOf } from './modules.js';
@@ -60,6 +61,7 @@ async function checkAll(context: CommandContext, config: Config, report: Report)
   } finally {
     await temporal?.close();
   }
+  await checkCapabilities(report, context, config);
   await checkModules(report, context, config);
   if (config.activitiesPath === undefined) await checkOcr(report, context, config);
 }
@@ -202,6 +204,21 @@ async function answered<T>({ connection, profile }: TemporalClient, call: () => 
 }
 
 // ---- What it would serve ----
+
+/** A start goes well all the same; only the capability is not offered. */
+async function checkCapabilities(report: Report, context: CommandContext, config: Config): Promise<void> {
+  for (const [capability, command] of Object.entries(config.capabilityChecks)) {
+    await report.of(`capability ${capability}`, async () => {
+      const outcome = await runCheck({
+        ...{ capability, command, env: context.env },
+        timeoutMs: config.capabilityCheckTimeoutMs,
+      });
+      if (outcome.passed) return { value: undefined, detail: 'its check passes' };
+      const next = `Run it by hand: \`ATLAS_CAPABILITY=${capability} sh -c '${command.replaceAll("'", "'\\''")}'\`; until it passes the worker takes nothing that asks for ${capability}.`;
+      return { value: undefined, level: 'warn', detail: outcome.reason, next };
+    });
+  }
+}
 
 async function checkModules(report: Report, context: CommandContext, config: Config): Promise<void> {
   const env = { ...context.env, ...config.documentEnv };

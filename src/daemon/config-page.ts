@@ -15,6 +15,10 @@ grace = "2m"
 activities = "/opt/jobs/activities.js"
 workflows = "/opt/jobs/workflows.bundle.js"
 
+# While the command fails, nothing is taken that asks for gpu.
+[capability_check]
+gpu = "nvidia-smi -L"
+
 [document]
 allow_files = ["/srv/documents"]
 max_pages = 2000`;

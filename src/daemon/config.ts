@@ -79,6 +79,23 @@ const reserveSchema = z.union([
   }),
 ]);
 
+/** Commands may have commas and equals signs. Several in one variable are on lines of their own. */
+const commandsSchema = z.union([
+  z.record(z.string(), z.string().trim().min(1)),
+  z.union([z.string().transform((text) => text.split('\n')), z.array(z.string())]).transform((entries, context) => {
+    const commands = new Map<string, string>();
+    for (const entry of entries.map((each) => each.trim()).filter((each) => each !== '')) {
+      const match = /^([^=\s]+)\s*=\s*(.+)$/s.exec(entry);
+      if (match === null || commands.has(match[1]!)) {
+        context.addIssue({ code: 'custom', message: 'is not valid' });
+        return z.NEVER;
+      }
+      commands.set(match[1]!, match[2]!);
+    }
+    return Object.fromEntries(commands);
+  }),
+]);
+
 const LIST_TYPE = 'array of strings, or a string with commas';
 
 function text(
@@ -164,6 +181,25 @@ const OPTIONS = {
     repeatable: true,
     default: '',
     schema: reserveSchema,
+  }),
+  'capability-check': option({
+    value: 'capability=command',
+    description:
+      'command for /bin/sh that exits with 0 while the capability can be used, such as gpu=nvidia-smi; while it does not, nothing that asks for the capability is taken',
+    allowed: 'CAPABILITY=COMMAND for each capability once, in a variable one on each line',
+    type: 'table of strings, or array of strings',
+    repeatable: true,
+    default: '',
+    schema: commandsSchema,
+  }),
+  'capability-check-interval': duration(SECOND_MS, DAY_MS, {
+    description: 'how long after a check of a capability the next one begins',
+    default: '30s',
+  }),
+  'capability-check-timeout': duration(100, 10 * MINUTE_MS, {
+    description:
+      'how long a check of a capability may take; then it is killed with all that it started, and has failed',
+    default: '10s',
   }),
   'max-activities': count(1, 1_000, {
     value: 'count',
@@ -289,6 +325,10 @@ export interface Config {
   readonly maxSessions: number;
   /** Slots by capability. */
   readonly reserve: Readonly<Record<string, number>>;
+  /** Commands by capability. */
+  readonly capabilityChecks: Readonly<Record<string, string>>;
+  readonly capabilityCheckIntervalMs: number;
+  readonly capabilityCheckTimeoutMs: number;
   readonly stateDirectory: string | undefined;
   readonly activitiesPath: string | undefined;
   readonly workflowsPath: string | undefined;
@@ -393,6 +433,7 @@ export function loadConfig(inputs: ConfigInputs): Config {
   const capabilities = check('capabilities', () => capabilitySet(need('capabilities')));
   const maxSessions = need('max-sessions');
   check('reserve', () => checkReserve(need('reserve'), capabilities, maxSessions));
+  check('capability-check', () => checkChecks(need('capability-check'), capabilities));
   if (name !== undefined && capabilities.includes(name)) {
     throw new AtlasError(
       'ConfigInvalid',
@@ -415,6 +456,9 @@ export function loadConfig(inputs: ConfigInputs): Config {
     capabilities,
     maxSessions,
     reserve: need('reserve'),
+    capabilityChecks: need('capability-check'),
+    capabilityCheckIntervalMs: need('capability-check-interval'),
+    capabilityCheckTimeoutMs: need('capability-check-timeout'),
     stateDirectory: get('state-dir'),
     activitiesPath: get('activities'),
     workflowsPath: get('workflows'),
@@ -495,6 +539,16 @@ function checkReserve(
     throw new AtlasError(
       'ConfigInvalid',
       `${reserved} slots are to be kept, and the worker has ${maxSessions} in all (max-sessions).`,
+    );
+  }
+}
+
+function checkChecks(checks: Readonly<Record<string, string>>, capabilities: readonly string[]): void {
+  for (const capability of Object.keys(checks)) {
+    if (capabilities.includes(capability)) continue;
+    throw new AtlasError(
+      'ConfigInvalid',
+      `there is a check for ${JSON.stringify(capability)}, which is not a capability of this worker (${capabilities.join(', ') || 'it has none'}).`,
     );
   }
 }

@@ -6,6 +6,7 @@ import type { WorkerIdentity } from '../contract/fleet.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { connectClient, connectNative, loadProfile } from '../temporal/connect.js';
 import type { Logger } from '../terminal/log.js';
+import { CapabilityChecks } from './capability-checks.js';
 import type { Config } from './config.js';
 import { ExecutorChild } from './executor-child.js';
 import { modulesOf } from './modules.js';
@@ -24,6 +25,7 @@ export interface DaemonOptions {
 export class Daemon {
   private readonly executor: ExecutorChild;
   private readonly worker: SessionWorker;
+  private readonly checks: CapabilityChecks;
 
   constructor(private readonly options: DaemonOptions) {
     const { config, directory, log, env, version } = options;
@@ -45,6 +47,17 @@ export class Daemon {
         process.exit(1);
       },
     });
+    this.checks = new CapabilityChecks({
+      commands: config.capabilityChecks,
+      intervalMs: config.capabilityCheckIntervalMs,
+      timeoutMs: config.capabilityCheckTimeoutMs,
+      env,
+      log,
+      onChange: (withdrawn) => {
+        this.worker.setWithdrawn(withdrawn);
+        this.executor.setWithdrawn(withdrawn.map(({ capability }) => capability));
+      },
+    });
   }
 
   /** Rejects when the daemon can not go on. */
@@ -59,11 +72,12 @@ export class Daemon {
 
   /** Resolves when the worker is registered and its executor polls. On an error everything is to be stopped. */
   async start(): Promise<void> {
-    await this.worker.start();
+    await Promise.all([this.worker.start(), this.checks.start()]);
   }
 
   /** As {@link SessionWorker.stop}; a stop that takes too long ends the process. */
   async stop(): Promise<void> {
+    await this.checks.stop();
     await this.worker.stop();
   }
 
@@ -103,7 +117,7 @@ export class Daemon {
     }
   }
 
-  private executorSettings(): ExecutorSettings {
+  private executorSettings(): Omit<ExecutorSettings, 'withdrawn'> {
     const { config, directory, logFormat } = this.options;
     const { fleet, name, queue } = this.worker.identity;
     return {
@@ -111,6 +125,7 @@ export class Daemon {
       name,
       queue,
       capabilities: config.capabilities,
+      checkedCapabilities: Object.keys(config.capabilityChecks),
       keptDirectory: directory.keptRoot,
       cacheDirectory: directory.cacheRoot,
       keptForMs: config.keepMs,

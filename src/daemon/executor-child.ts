@@ -20,7 +20,7 @@ const SOUND_AFTER_MS = 30_000;
 export interface ExecutorChildOptions {
   readonly socketPath: string;
   readonly env: NodeJS.ProcessEnv;
-  readonly settings: () => ExecutorSettings;
+  readonly settings: () => Omit<ExecutorSettings, 'withdrawn'>;
   readonly log: EventLog;
 }
 
@@ -30,6 +30,7 @@ export class ExecutorChild implements ExecutorHost {
   private sessions: SessionSide | undefined;
   private currentState: ExecutorState = 'starting';
   private degraded = false;
+  private withdrawn: readonly string[] = [];
   private soundTimer: NodeJS.Timeout | undefined;
   /** Before it has its settings it runs nothing, so that it need not be asked to stop. */
   private hasSettings = false;
@@ -59,11 +60,14 @@ export class ExecutorChild implements ExecutorHost {
       {
         settings: async () => {
           await this.settingsDue;
-          return { type: 'settings', settings: settings() };
+          return { type: 'settings', settings: { ...settings(), withdrawn: this.withdrawn } };
         },
         isCurrentExecutor: ({ incarnation }) => incarnation === executor.incarnation(),
         executorReady: (incarnation) => {
-          if (incarnation === executor.incarnation()) this.ready();
+          if (incarnation !== executor.incarnation()) return;
+          // It may have got its settings just before they changed.
+          this.setWithdrawn(this.withdrawn);
+          this.ready();
         },
         beginAttempt: (attempt) => this.side().beginAttempt(attempt),
         endAttempt: (id, result) => this.side().endAttempt(id, result),
@@ -91,6 +95,12 @@ export class ExecutorChild implements ExecutorHost {
   admit(): void {
     this.hasSettings = true;
     this.giveSettings();
+  }
+
+  /** Pooled activities that ask for one of these are not taken; by the executor of now and by those to come. */
+  setWithdrawn(capabilities: readonly string[]): void {
+    this.withdrawn = capabilities;
+    this.local.send({ type: 'withdrawn', capabilities });
   }
 
   private ready(): void {

@@ -330,7 +330,8 @@ export class SessionKeeper {
         }
         this.table.apply({ type: 'session', entry });
       });
-    } catch {
+    } catch (error) {
+      if (error instanceof AtlasError) throw error;
       throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} has no free slot.`);
     } finally {
       cancelTimer();

@@ -11,7 +11,13 @@ import { hostname, loadavg } from 'node:os';
 import type { Client } from '@temporalio/client';
 import type { NativeConnection } from '@temporalio/worker';
 import { AtlasError } from '../contract/errors.js';
-import type { ApplyAnswer, ApplyRequest, PresenceSnapshot, WorkerIdentity } from '../contract/fleet.js';
+import type {
+  ApplyAnswer,
+  ApplyRequest,
+  PresenceSnapshot,
+  WithdrawnCapability,
+  WorkerIdentity,
+} from '../contract/fleet.js';
 import type { LocalOrder, LocalOrderAnswer } from '../contract/local.js';
 import type { Config } from './config.js';
 import { DesiredKeeper } from './desired-keeper.js';
@@ -82,6 +88,7 @@ export class SessionWorker {
   private gate: SlotGate | undefined;
   private desired: DesiredKeeper | undefined;
   private scratchSizes: ScratchSizes | undefined;
+  private withdrawn: readonly WithdrawnCapability[] = [];
   /** Whether the fleet has said what operators want of this worker, in this life of the process. */
   private fleetHasSpoken = false;
   private readonly timers: NodeJS.Timeout[] = [];
@@ -163,6 +170,7 @@ export class SessionWorker {
     );
     this.gate = gate;
     this.keepGate();
+    this.keepWithdrawn();
     const scratch = new Scratch(directory.scratchRoot, directory.identity.bootId);
     const sizes = new ScratchSizes((key) => scratch.directory(key));
     this.scratchSizes = sizes;
@@ -332,6 +340,17 @@ export class SessionWorker {
     this.gate?.setCordoned(!this.fleetHasSpoken || this.desired?.scheduling() !== 'open');
   }
 
+  /** No session begins that asks for one of these capabilities; those that are held go on. */
+  setWithdrawn(withdrawn: readonly WithdrawnCapability[]): void {
+    this.withdrawn = withdrawn;
+    this.keepWithdrawn();
+    this.presence?.changed();
+  }
+
+  private keepWithdrawn(): void {
+    this.gate?.setWithdrawn(this.withdrawn.map(({ capability }) => capability));
+  }
+
   /** From the answer on no session begins that the desired state forbids. */
   private async applyDesired(
     desired: DesiredKeeper,
@@ -452,6 +471,7 @@ export class SessionWorker {
       ...(desired === undefined
         ? {}
         : { scheduling: desired.scheduling, desiredRevision: this.desired?.ofFleet().revision ?? 0 }),
+      ...(this.withdrawn.length === 0 ? {} : { withdrawn: this.withdrawn }),
     };
   }
 

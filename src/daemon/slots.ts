@@ -6,6 +6,7 @@
  * sessions and tasks already taken fill the cap; a task that was polled all the same waits inside the activity
  * (see `SessionKeeper.acquire`).
  */
+import { AtlasError } from '../contract/errors.js';
 import type { ActivitySlotInfo, CustomSlotSupplier, SlotPermit } from '@temporalio/worker';
 
 export interface SlotRules {
@@ -43,11 +44,16 @@ interface Waiter {
 
 const CORDONED = new Error('The worker is cordoned.');
 
+function withdrawnError(capabilities: readonly string[]): AtlasError {
+  return new AtlasError('CapabilityWithdrawn', `The worker has withdrawn ${capabilities.join(' and ')}.`);
+}
+
 export class SlotGate {
   private readonly waiters = new Set<Waiter>();
   private tasksTaken = 0;
   private closed = true;
   private cordoned = false;
+  private withdrawn: readonly string[] = [];
 
   constructor(
     private readonly rules: SlotRules,
@@ -70,6 +76,23 @@ export class SlotGate {
     this.changed();
   }
 
+  /**
+   * Capabilities whose check fails. Sessions that ask for one of them are treated as if the worker were cordoned, all
+   * others as before.
+   */
+  setWithdrawn(capabilities: readonly string[]): void {
+    this.withdrawn = capabilities;
+    for (const waiter of [...this.waiters]) {
+      const missing = this.withdrawnOf(waiter.capabilities);
+      if (missing.length > 0 && !waiter.forPoll) waiter.refuse(withdrawnError(missing));
+    }
+    this.changed();
+  }
+
+  private withdrawnOf(asked: readonly string[]): string[] {
+    return asked.filter((capability) => this.withdrawn.includes(capability));
+  }
+
   isClosed(): boolean {
     return this.closed || this.cordoned;
   }
@@ -89,7 +112,8 @@ export class SlotGate {
   }
 
   private admits(capabilities: readonly string[], forPoll: boolean): boolean {
-    return !this.isClosed() && hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
+    if (this.isClosed() || this.withdrawnOf(capabilities).length > 0) return false;
+    return hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
   }
 
   /**
@@ -109,6 +133,8 @@ export class SlotGate {
   ): Promise<void> {
     signal.throwIfAborted();
     if (this.cordoned && !forPoll) throw CORDONED;
+    const missing = this.withdrawnOf(capabilities);
+    if (missing.length > 0 && !forPoll) throw withdrawnError(missing);
     await new Promise<void>((resolve, reject) => {
       const refuse = (reason: Error) => {
         signal.removeEventListener('abort', onAbort);

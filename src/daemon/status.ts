@@ -57,6 +57,11 @@ export function statusPage(status: LocalStatus, options: PageOptions): string {
     ['orders', ordersText(status), status.told ? undefined : style.yellow],
     ['slots', slotsText(status)],
     ['capabilities', identity.capabilities.join(', ') || 'none'],
+    ...(snapshot.withdrawn ?? []).map(({ capability, reason, sinceMs }): Fact => [
+      'withdrawn',
+      `${capability}, for ${formatAge(nowMs - sinceMs)}: ${reason}`,
+      style.yellow,
+    ]),
     [
       'executor',
       `${executor.state}${executor.pid === null ? '' : `, process ${executor.pid}`}, ${count(executor.restarts, 'restart')}`,

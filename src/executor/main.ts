@@ -11,6 +11,7 @@ import { AttemptGuard } from './attempts.js';
 import type { FenceWatchData } from './fence-watch.js';
 import { SessionMemories } from './memories.js';
 import { SupervisorLink } from './supervisor-link.js';
+import { WithdrawnCapabilities } from './withdrawn.js';
 
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
 const EXIT_FAILED = 70;
@@ -25,10 +26,12 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   let memories: SessionMemories | undefined;
   let stopWorkers: (() => void) | undefined;
   let stopRequested = false;
+  const withdrawn = new WithdrawnCapabilities();
   const settings = new Promise<ExecutorSettings>((resolve, reject) => {
     const onCommand = (command: ExecutorCommand): void => {
       switch (command.type) {
         case 'settings':
+          withdrawn.set(command.settings.withdrawn);
           resolve(command.settings);
           break;
         case 'cancel-session':
@@ -36,6 +39,9 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
           break;
         case 'drop-memory':
           void memories?.drop(command.memory);
+          break;
+        case 'withdrawn':
+          withdrawn.set(command.capabilities);
           break;
         case 'stop':
           stopRequested = true;
@@ -89,6 +95,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     namespace: profile.namespace,
     guard,
     worker,
+    withdrawn,
     graceMs: given.graceMs,
   });
   const runs = workers.map((each) => each.run());

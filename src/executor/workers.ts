@@ -22,6 +22,7 @@ import { PING_ACTIVITY } from '../contract/probe.js';
 import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
 import { throwingFailures } from './failures.js';
+import type { WithdrawnCapabilities } from './withdrawn.js';
 
 /** See the supervisor's Workers: what a dead process had cached must be free again soon. */
 const STICKY_TIMEOUT = '2s';
@@ -44,12 +45,13 @@ export interface ExecutorWorkersOptions {
   readonly namespace: string;
   readonly guard: AttemptGuard;
   readonly worker: CurrentWorker;
+  readonly withdrawn: WithdrawnCapabilities;
   readonly graceMs: number;
 }
 
 /** Creates the Workers; they poll once they are run. */
 export async function createWorkers(options: ExecutorWorkersOptions): Promise<Worker[]> {
-  const { settings, connection, namespace, guard, worker, graceMs } = options;
+  const { settings, connection, namespace, guard, worker, withdrawn, graceMs } = options;
   const activities = await loadActivities(settings.activitiesPath);
   const common = {
     connection,
@@ -72,9 +74,10 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
   return await Promise.all([
     ...capabilitySubsets(settings.capabilities).map((capabilities) => {
       const runsWorkflows = capabilities.length === 0;
+      const isChecked = capabilities.some((capability) => settings.checkedCapabilities.includes(capability));
       return Worker.create({
         ...common,
-        ...pooled,
+        ...(isChecked ? withdrawable(capabilities, withdrawn, settings.maxActivities, providing) : pooled),
         taskQueue: pooledQueue(settings.fleet, capabilities),
         ...(runsWorkflows
           ? {
@@ -98,6 +101,34 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
     }),
   ]);
+}
+
+/** A Worker that takes nothing while one of the capabilities of its queue is withdrawn. */
+function withdrawable(
+  capabilities: readonly string[],
+  withdrawn: WithdrawnCapabilities,
+  maxActivities: number,
+  providing: ActivityInterceptorsFactory,
+): Partial<WorkerOptions> {
+  const refusing: ActivityInterceptorsFactory = () => ({
+    inbound: {
+      execute: async (input, next) => {
+        withdrawn.refuse(capabilities);
+        return await next(input);
+      },
+    },
+  });
+  return {
+    interceptors: { activity: [refusing, providing] },
+    // Each poll that is out when a capability is withdrawn takes a task, which costs that an attempt.
+    activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
+    tuner: {
+      activityTaskSlotSupplier: withdrawn.supplier(capabilities, maxActivities),
+      workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+      localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+      nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+    },
+  };
 }
 
 async function workflowCode({ kind, path }: ExecutorSettings['workflows']): Promise<string> {

@@ -207,6 +207,7 @@ export class FleetView {
         instance: identity.instance,
         queue: identity.queue,
         capabilities: identity.capabilities,
+        withdrawn: (live?.withdrawn ?? []).map(({ sinceMs, ...each }) => ({ ...each, since: iso(sinceMs) })),
         sessions: state === 'stopped' ? 0 : (snapshot?.slots.used ?? 0),
         cap: identity.maxSessions,
         reserve: snapshot?.slots.reserve ?? null,

@@ -67,15 +67,20 @@ export function poolOf(
     freeSlots,
     liveWorkers: live.length,
     workers: serving.map(({ name }) => name),
-    reason: freeSlots > 0 ? null : whyNone(live),
+    reason: freeSlots > 0 ? null : whyNone(live, capabilities),
   };
 }
 
 const GONE: ReadonlySet<string> = new Set(['lost', 'stopped', 'registering']);
 
-function whyNone(live: readonly WorkerRecord[]): string {
+function whyNone(live: readonly WorkerRecord[], capabilities: readonly string[]): string {
   if (live.length === 0) return 'no live worker serves it';
-  if (live.some(takesSessions)) return 'every slot is taken or reserved';
+  const taking = live.filter(takesSessions);
+  if (taking.some((worker) => withdrawnOf(worker, capabilities).length === 0)) return 'every slot is taken or reserved';
+  if (taking.length > 0) {
+    const withdrawn = [...new Set(taking.flatMap((worker) => withdrawnOf(worker, capabilities)))].sort();
+    return `${withdrawn.join(' and ')} withdrawn on every worker that takes sessions`;
+  }
   const states = [...new Set(live.map(({ state, reason }) => (state === 'ready' && reason !== null ? reason : state)))];
   return `no live worker takes sessions: ${states.join(', ')}`;
 }
@@ -85,13 +90,18 @@ function takesSessions({ state, reason }: WorkerRecord): boolean {
   return state === 'ready' && reason === null;
 }
 
+/** Those of the set whose check fails there. */
+function withdrawnOf({ withdrawn }: WorkerRecord, capabilities: readonly string[]): string[] {
+  return withdrawn.map(({ capability }) => capability).filter((capability) => capabilities.includes(capability));
+}
+
 /** How many sessions that ask for `capabilities` the worker could take now, by the rule of the daemon. */
 function freeSlotsOf(
   worker: WorkerRecord,
   sessions: readonly SessionRecord[],
   capabilities: readonly string[],
 ): number {
-  if (!takesSessions(worker)) return 0;
+  if (!takesSessions(worker) || withdrawnOf(worker, capabilities).length > 0) return 0;
   let room = worker.cap - worker.sessions;
   const reserves = Object.entries(worker.reserve ?? {}).filter(([capability]) => !capabilities.includes(capability));
   // Looked for only where it counts: a large fleet has thousands of sessions.

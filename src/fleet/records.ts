@@ -45,6 +45,14 @@ export interface SchedulingRecord {
   }[];
 }
 
+/** A capability that a worker has withdrawn until its check passes. */
+export interface WithdrawnRecord {
+  readonly capability: string;
+  /** What the check says, in words. */
+  readonly reason: string;
+  readonly since: string;
+}
+
 export interface WorkerRecord {
   readonly name: string;
   readonly state: WorkerState;
@@ -52,6 +60,8 @@ export interface WorkerRecord {
   readonly instance: string;
   readonly queue: string;
   readonly capabilities: readonly string[];
+  /** Those of them whose check fails, so that nothing which asks for one is taken; none of a worker without checks. */
+  readonly withdrawn: readonly WithdrawnRecord[];
   /** Slots taken. */
   readonly sessions: number;
   /** Slots in all. */

@@ -1,6 +1,7 @@
 /**
  * What `atlas top` says about one worker, one session, and its own keys: lines, independent of where they are shown. Pure.
  */
+import { withdrawnText } from './capabilities.js';
 import type { SessionRecord, WorkerRecord } from '../fleet/records.js';
 import { count, displayWidth, formatAge, formatBytes, formatDuration, plainText, wrapLines } from './format.js';
 import { type Clock, sessionState, sessionStep, type Tone, toneOfWorker, type TopData } from './top-panels.js';
@@ -61,6 +62,7 @@ export function workerLines(worker: WorkerRecord, data: TopData, width: number, 
     ...drainLines(worker, width, nowMs),
     ...fact('Slots', `${worker.sessions} of ${worker.cap} taken`, width),
     ...fact('Capabilities', worker.capabilities.join(', ') || 'none', width),
+    ...(worker.withdrawn.length === 0 ? [] : fact('Withdrawn', withdrawnText(worker), width, 'yellow')),
     ...fact('Presence', `${beat}, lost after ${formatDuration(worker.presenceTtlMs)}${skew}`, width),
     ...fact(
       'Host',

@@ -3,6 +3,7 @@
  * keys nor screens.
  */
 import type { PoolRecord, SessionRecord, WorkerRecord, WorkerState } from '../fleet/records.js';
+import { capabilitiesText } from './capabilities.js';
 import { formatAge, formatBytes, formatDuration } from './format.js';
 
 /** One look at a fleet. */
@@ -124,7 +125,7 @@ const workers: Panel<WorkerRecord> = {
     },
     {
       header: 'CAPS',
-      text: (worker) => worker.capabilities.join(',') || '-',
+      text: capabilitiesText,
       sort: (worker) => worker.capabilities.join(','),
       min: 6,
       rank: 5,

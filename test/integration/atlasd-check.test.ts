@@ -86,6 +86,17 @@ describe('atlasd --check', () => {
     }
   });
 
+  it('runs the checks of capabilities once, of which one that fails is a warning', SLOW, async () => {
+    const checks = ['gpu=echo "no device" >&2; false', 'ocr=test "$ATLAS_CAPABILITY" = ocr'];
+    const found = await check([
+      ...['--state-dir', join(await temporaryDirectory(), 'state'), '--capabilities', 'gpu,ocr'],
+      ...checks.flatMap((each) => ['--capability-check', each]),
+      ...fixtureArgs(),
+    ]);
+    expect(found).toMatchObject({ exit: 0, levels: { ...SOUND, 'capability gpu': 'warn', 'capability ocr': 'ok' } });
+    expect(found.details['capability gpu']).toBe('its check ended with exit code 1: no device');
+  });
+
   it('ends with 5 where only the namespace is missing, and with 1 where more fails', SLOW, async () => {
     const args = ['--state-dir', await temporaryDirectory(), '--namespace', 'nope', ...fixtureArgs()];
     expect(await check(args)).toMatchObject({ exit: 5, levels: { ...SOUND, namespace: 'fail' } });

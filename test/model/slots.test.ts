@@ -1,6 +1,7 @@
 /** Random sessions on one gate: the cap and the reserves hold at every moment, and nobody waits who has room. */
 import fc from 'fast-check';
 import { describe, it } from 'vitest';
+import { findErrorCode } from '../../src/contract/errors.js';
 import { SlotGate } from '../../src/daemon/slots.js';
 import { settle } from '../support/fake-ports.js';
 
@@ -25,13 +26,18 @@ const step = fc.oneof(
   { weight: 3, arbitrary: fc.record({ kind: fc.constant('end' as const), pick: fc.nat() }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('abort' as const), pick: fc.nat() }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('door' as const), closed: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant('withdraw' as const), withdrawn: fc.subarray(CAPABILITIES) }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('restore' as const) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('turn' as const) }) },
 );
 
 interface Asker {
   readonly asked: readonly string[];
   readonly abort: AbortController;
-  outcome: 'waiting' | 'taken' | 'aborted';
+  outcome: 'waiting' | 'taken' | 'aborted' | 'refused';
 }
 
 /** What the reserves still have to keep free for others than who asks for this; counted anew, not by the gate. */
@@ -54,11 +60,14 @@ describe('the slots of a worker', () => {
       fc.asyncProperty(rules, fc.array(step, { maxLength: 60 }), async ({ cap, reserve }, steps) => {
         const held: (readonly string[])[] = [];
         const askers: Asker[] = [];
+        let withdrawn: readonly string[] = [];
+        const lacks = (asked: readonly string[]): boolean => asked.some((name) => withdrawn.includes(name));
         const gate = new SlotGate({ cap, reserve }, () => held);
         const take = (asker: Asker): void => {
           const kept = keptFromOthers(reserve, held, asker.asked);
           if (held.length + kept >= cap)
             throw new Error(`A slot was given to ${asker.asked.join('+')} beside ${JSON.stringify(held)}.`);
+          if (lacks(asker.asked)) throw new Error(`${asker.asked.join('+')} was given while a part is withdrawn.`);
           if (gate.isClosed()) throw new Error('A slot was given while the gate was closed.');
           if (asker.outcome !== 'waiting' || asker.abort.signal.aborted) throw new Error('Given to who does not wait.');
           asker.outcome = 'taken';
@@ -77,8 +86,8 @@ describe('the slots of a worker', () => {
                   failures.push(error);
                 }
               })
-              .catch(() => {
-                asker.outcome = 'aborted';
+              .catch((error: unknown) => {
+                asker.outcome = findErrorCode(error) === 'CapabilityWithdrawn' ? 'refused' : 'aborted';
               });
           } else if (each.kind === 'end' && held.length > 0) {
             held.splice(each.pick % held.length, 1);
@@ -88,9 +97,16 @@ describe('the slots of a worker', () => {
             waiting[each.pick % Math.max(1, waiting.length)]?.abort.abort(new Error('abort'));
           } else if (each.kind === 'door') {
             gate.setClosed(each.closed);
+          } else if (each.kind === 'withdraw' || each.kind === 'restore') {
+            withdrawn = each.kind === 'withdraw' ? each.withdrawn : [];
+            gate.setWithdrawn(withdrawn);
           } else {
             await settle();
           }
+          // Whoever asks for what is withdrawn goes back to the server at once, also where no slot is free.
+          if (each.kind === 'withdraw' || each.kind === 'ask') await settle();
+          if (askers.some(({ outcome, asked }) => outcome === 'waiting' && lacks(asked)))
+            throw new Error('A session waits here for what is withdrawn.');
           if (failures.length > 0) throw failures[0];
           const left = askers.find(
             ({ outcome, asked, abort }) =>

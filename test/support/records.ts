@@ -20,6 +20,7 @@ export function workerRecord(name: string, over: Partial<WorkerRecord> = {}): Wo
     instance: 'k3f9',
     queue: `atlas-${name}.k3f9`,
     capabilities: ['gpu', 'ocr'],
+    withdrawn: [],
     sessions: 1,
     cap: 4,
     reserve: null,

@@ -16,6 +16,10 @@ export function workerText(worker: WorkerRecord, sessions: readonly SessionRecor
     ...(worker.reason === null ? [] : [['Reason', worker.reason] as const]),
     ['Slots', slotsText(worker)],
     ['Capabilities', worker.capabilities.join(', ') || 'none'],
+    ...worker.withdrawn.map(
+      ({ capability, reason, since }) =>
+        ['Withdrawn', `${capability}, since ${since} (${ago(since)}): ${reason}`] as const,
+    ),
     ['Last seen', seenText(worker)],
     ['Host', `${worker.host}, process ${worker.pid}`],
     ['Started', `${worker.startedAt} (${ago(worker.startedAt)})`],

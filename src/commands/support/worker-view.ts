@@ -1,5 +1,6 @@
 /** The columns of a worker, and by what its list is selected and sorted. */
 import type { WorkerRecord } from '../../fleet/client.js';
+import { capabilitiesText, withdrawnText } from '../../terminal/capabilities.js';
 import { formatAge, formatBytes, formatDuration } from '../../terminal/format.js';
 import type { Style } from '../../terminal/style.js';
 import type { ListView } from './list-view.js';
@@ -25,7 +26,7 @@ export const WORKER_VIEW: ListView<WorkerRecord> = {
     { header: 'NAME', value: (worker) => worker.name, shrinkTo: 12 },
     { header: 'STATE', value: (worker) => worker.state, colour: ({ state }) => stateColour(state) },
     { header: 'SESSIONS', value: (worker) => `${worker.sessions}/${worker.cap}`, align: 'right' },
-    { header: 'CAPABILITIES', value: (worker) => worker.capabilities.join(',') || '-', shrinkTo: 12 },
+    { header: 'CAPABILITIES', value: capabilitiesText, shrinkTo: 12 },
     { header: 'SEEN', value: (worker) => ageText(worker.heartbeatAgeMs), align: 'right' },
     { header: 'AGE', value: (worker) => formatAge(Date.now() - Date.parse(worker.startedAt)), align: 'right' },
     { header: 'VERSION', value: (worker) => worker.version, dropFirst: 2 },
@@ -38,10 +39,15 @@ export const WORKER_VIEW: ListView<WorkerRecord> = {
     { header: 'CLOCK', value: skewText, align: 'right', wide: true },
     { header: 'PID', value: (worker) => String(worker.pid), align: 'right', wide: true },
     { header: 'QUEUE', value: (worker) => worker.queue, wide: true },
-    { header: 'REASON', value: (worker) => worker.reason ?? '-', shrinkTo: 16 },
+    { header: 'REASON', value: reasonText, shrinkTo: 16 },
   ],
   selectors: [
     { name: 'cap', help: 'a capability that it has', of: ({ capabilities }) => capabilities },
+    {
+      name: 'withdrawn',
+      help: 'a capability that it has withdrawn',
+      of: ({ withdrawn }) => withdrawn.map(({ capability }) => capability),
+    },
     { name: 'state', help: 'as in the column STATE', of: ({ state }) => [state], values: STATES },
     { name: 'name', help: 'its name', of: ({ name }) => [name] },
     { name: 'host', help: 'the name of its host', of: ({ host }) => [host] },
@@ -77,6 +83,11 @@ export const WORKER_VIEW: ListView<WorkerRecord> = {
   ],
   volatile: ['heartbeatAgeMs', 'load1', 'disk', 'clockSkewMs'],
 };
+
+/** Why it is not ready, or else why it does not offer all of its capabilities. */
+function reasonText(worker: WorkerRecord): string {
+  return [...(worker.reason === null ? [] : [worker.reason]), withdrawnText(worker)].filter(Boolean).join('; ') || '-';
+}
 
 export function stateColour(state: WorkerRecord['state']): keyof Omit<Style, 'enabled'> {
   return state === 'ready' ? 'green' : state === 'lost' || state === 'degraded' ? 'red' : 'yellow';

@@ -42,7 +42,11 @@ export function checkWorkers(
       ),
     ];
   const live = liveWorkers(workers);
-  const found = workers.flatMap((worker) => [...ofState(worker, atlas), ...ofOrders(worker, atlas, nowMs)]);
+  const found = workers.flatMap((worker) => [
+    ...ofState(worker, atlas),
+    ...ofChecks(worker, atlas, nowMs),
+    ...ofOrders(worker, atlas, nowMs),
+  ]);
   if (live.length === 0)
     found.unshift(
       bad(
@@ -117,6 +121,20 @@ function ofState(worker: WorkerRecord, atlas: AtlasCommand): Finding[] {
     default:
       return [];
   }
+}
+
+/** Capabilities that a live worker does not offer although it has them. */
+function ofChecks(worker: WorkerRecord, atlas: AtlasCommand, nowMs: number): Finding[] {
+  if (GONE.has(worker.state)) return [];
+  return worker.withdrawn.map(({ capability, reason, since }) =>
+    bad(
+      'workers',
+      'warn',
+      worker.name,
+      `it has withdrawn ${capability} for ${formatDurationMs(rounded(Math.max(0, nowMs - Date.parse(since))))}, so that nothing which asks for it runs there: ${reason}`,
+      `${onHost(worker, 'atlasd --check')} runs the check again; \`${atlas('atlas pools ls')}\` tells what waits for it`,
+    ),
+  );
 }
 
 function ofOrders({ name, state, sessions, scheduling }: WorkerRecord, atlas: AtlasCommand, nowMs: number): Finding[] {

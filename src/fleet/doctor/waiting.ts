@@ -131,6 +131,23 @@ export function checkWaiting(
       );
       continue;
     }
+    const open = live.filter(serving).filter((worker) => !closed.includes(worker));
+    const lacking = open.map(({ name, withdrawn }) => ({
+      name,
+      withdrawn: withdrawn.map(({ capability }) => capability).filter((each) => capabilities.includes(each)),
+    }));
+    if (lacking.every(({ withdrawn }) => withdrawn.length > 0)) {
+      found.push(
+        bad(
+          'waiting',
+          'warn',
+          label,
+          `${what}; every live worker that serves it has withdrawn a part of it: ${listed(lacking.map(({ name, withdrawn }) => `${name} (${withdrawn.join(', ')})`))}`,
+          `\`${atlas(`atlas workers show ${lacking[0]!.name}`)}\` has what its check says`,
+        ),
+      );
+      continue;
+    }
     served += waits.count;
   }
   const rest =

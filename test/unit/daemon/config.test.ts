@@ -51,6 +51,7 @@ describe('the example of the manual page', () => {
       name: 'worker-7',
       stateDirectory: '/var/lib/atlas',
       reserve: { gpu: 2 },
+      capabilityChecks: { gpu: 'nvidia-smi -L' },
       graceMs: 120_000,
       documentEnv: { ATLAS_DOCUMENT_ALLOW_FILES: '/srv/documents', ATLAS_DOCUMENT_MAX_PAGES: '2000' },
     });
@@ -79,6 +80,9 @@ describe('loadConfig', () => {
       capabilities: [],
       maxSessions: 4,
       reserve: {},
+      capabilityChecks: {},
+      capabilityCheckIntervalMs: 30_000,
+      capabilityCheckTimeoutMs: 10_000,
       stateDirectory: undefined,
       activitiesPath: undefined,
       workflowsPath: undefined,
@@ -119,6 +123,9 @@ describe('loadConfig', () => {
       capabilities: ['gpu', 'ocr'],
       maxSessions: 6,
       reserve: { gpu: 2, ocr: 1 },
+      capabilityChecks: { gpu: 'nvidia-smi -L, "all"=1', ocr: 'tesseract --version' },
+      capabilityCheckIntervalMs: 5_000,
+      capabilityCheckTimeoutMs: 2_000,
       graceMs: 60_000,
       ephemeral: true,
       maxActivities: 8,
@@ -143,6 +150,8 @@ describe('loadConfig', () => {
       logLevel: 'debug',
       logFormat: 'json',
       presenceTtl: '12s',
+      capabilityCheckInterval: '5s',
+      capabilityCheckTimeout: '2s',
       address: 'host:7233',
       namespace: 'ns',
       profile: 'prod',
@@ -150,6 +159,8 @@ describe('loadConfig', () => {
       documentOcrEngine: 'native',
     };
     const lists = { capabilities: 'ocr, gpu,gpu', reserve: 'gpu=2,ocr=1', documentAllowFiles: '/a,/b' };
+    // A command may have commas, so that these are no list with commas.
+    const checks = ['gpu=nvidia-smi -L, "all"=1', 'ocr = tesseract --version'];
     const paths = { stateDir: 'state', activities: './a.js', workflows: '/w.js' };
     const here = {
       stateDirectory: '/srv/here/state',
@@ -157,12 +168,14 @@ describe('loadConfig', () => {
       workflowsPath: '/w.js',
     };
     const split = Object.fromEntries(Object.entries(lists).map(([key, value]) => [key, value.split(',')]));
-    expect(load({ flags: { ...texts, ...split, ...paths, ephemeral: true } })).toMatchObject({ ...expected, ...here });
+    expect(load({ flags: { ...texts, ...split, ...paths, capabilityCheck: checks, ephemeral: true } })).toMatchObject({
+      ...expected,
+      ...here,
+    });
     const env = Object.fromEntries(
-      Object.entries({ ...texts, ...lists, ...paths, ephemeral: '1' }).map(([key, value]) => [
-        `ATLAS_${key.replace(/[A-Z]/g, '_$&').toUpperCase()}`,
-        value,
-      ]),
+      Object.entries({ ...texts, ...lists, ...paths, capabilityCheck: checks.join('\n'), ephemeral: '1' }).map(
+        ([key, value]) => [`ATLAS_${key.replace(/[A-Z]/g, '_$&').toUpperCase()}`, value],
+      ),
     );
     expect(load({ env })).toMatchObject({ ...expected, ...here });
     const toml = `
@@ -177,6 +190,8 @@ describe('loadConfig', () => {
       log_level = "debug"
       log_format = "json"
       presence_ttl = "12s"
+      capability_check_interval = "5s"
+      capability_check_timeout = "2s"
       address = "host:7233"
       namespace = "ns"
       profile = "prod"
@@ -186,6 +201,9 @@ describe('loadConfig', () => {
       [reserve]
       gpu = 2
       ocr = 1
+      [capability_check]
+      gpu = 'nvidia-smi -L, "all"=1'
+      ocr = "tesseract --version"
       [document]
       allow_files = ["/a", "/b"]
       max_pages = 7
@@ -298,6 +316,21 @@ describe('loadConfig', () => {
       'a reserve given twice',
       { env: { ATLAS_RESERVE: 'gpu=1,gpu=2' } },
       'ATLAS_RESERVE: "gpu=1,gpu=2" is not valid; the value must be CAPABILITY=COUNT for each capability once, such as gpu=2.',
+    ],
+    [
+      'a check of what it has not',
+      { flags: { capabilities: ['gpu'], capabilityCheck: ['ocr=true'] } },
+      '--capability-check: there is a check for "ocr", which is not a capability of this worker (gpu).',
+    ],
+    [
+      'a check without a command',
+      { env: { ATLAS_CAPABILITIES: 'gpu', ATLAS_CAPABILITY_CHECK: 'gpu' } },
+      'ATLAS_CAPABILITY_CHECK: "gpu" is not valid; the value must be CAPABILITY=COMMAND for each capability once, in a variable one on each line.',
+    ],
+    [
+      'two checks of one capability',
+      { flags: { capabilities: ['gpu'], capabilityCheck: ['gpu=a', 'gpu=b'] } },
+      '--capability-check: ["gpu=a","gpu=b"] is not valid; the value must be CAPABILITY=COMMAND for each capability once, in a variable one on each line.',
     ],
     [
       'a reserve of what it has not',

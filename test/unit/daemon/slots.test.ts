@@ -182,6 +182,19 @@ describe('the slot supplier', () => {
     await expect(reserved).rejects.toThrow('shutdown');
   });
 
+  it('does not poll for what is withdrawn, and honours an abort meanwhile', async () => {
+    const { gate } = open({ cap: 1, reserve: {} });
+    gate.setWithdrawn(['gpu']);
+    const abort = new AbortController();
+    const aborted = gate.supplier(['gpu', 'ocr']).reserveSlot(context, abort.signal);
+    const restored = gate.supplier(['gpu']).reserveSlot(context, new AbortController().signal);
+    expect(await gate.supplier(['ocr']).reserveSlot(context, new AbortController().signal)).toEqual({ used: false });
+    abort.abort(new Error('shutdown'));
+    await expect(aborted).rejects.toThrow('shutdown');
+    gate.setWithdrawn([]);
+    expect(await restored).toEqual({ used: false });
+  });
+
   it('never gives a permit without being asked to wait', () => {
     const { gate } = open({ cap: 1, reserve: {} });
     expect(gate.supplier([]).tryReserveSlot(context)).toBeNull();

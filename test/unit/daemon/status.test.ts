@@ -58,9 +58,17 @@ interface Given {
   readonly sessions?: readonly SessionSnapshot[];
   readonly executor?: Partial<PresenceSnapshot['executor']>;
   readonly stopping?: boolean;
+  readonly withdrawn?: PresenceSnapshot['withdrawn'];
 }
 
-function status({ desired = UNTOUCHED, told = true, sessions = [], executor, stopping = false }: Given): LocalStatus {
+function status({
+  desired = UNTOUCHED,
+  told = true,
+  sessions = [],
+  executor,
+  stopping = false,
+  withdrawn,
+}: Given): LocalStatus {
   return {
     identity: IDENTITY,
     snapshot: {
@@ -72,6 +80,7 @@ function status({ desired = UNTOUCHED, told = true, sessions = [], executor, sto
       executor: { state: 'ready', pid: 4712, incarnation: 'i', restarts: 0, ...executor },
       disk: null,
       load1: 0.5,
+      ...(withdrawn === undefined ? {} : { withdrawn }),
     },
     desired,
     told,
@@ -103,6 +112,13 @@ const CORDONED = cordoned(UNTOUCHED, order('ops@bastion', 'disk swap'), NOW_MS -
 const DRAINING = draining(UNTOUCHED, drain(), 'nonce', NOW_MS - 5 * MINUTE_MS);
 
 describe('statusPage', () => {
+  it('says which capability is withdrawn, why and since when', () => {
+    const withdrawn = [{ capability: 'gpu', reason: 'its check failed', sinceMs: NOW_MS - 3 * MINUTE_MS }];
+    expect(fact({ withdrawn }, 'withdrawn')).toBe('gpu, for 3m: its check failed');
+    expect(fact({ withdrawn }, 'capabilities')).toBe('gpu, ocr');
+    expect(fact({}, 'withdrawn')).toBeUndefined();
+  });
+
   it('says who the worker is, what it holds and which step runs', () => {
     const attempts = [
       { activity: 'render', activityId: '2', attempt: 1, startedAtMs: NOW_MS - 4_000 },

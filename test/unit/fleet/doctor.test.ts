@@ -57,6 +57,19 @@ describe('workers', () => {
     expect(found[0]?.next).toContain(command);
   });
 
+  it('warns of a capability that is withdrawn, unless the worker is gone', () => {
+    const withdrawn = [
+      { capability: 'gpu', reason: 'its check ended with exit code 9', since: '2026-01-01T11:57:00.000Z' },
+    ];
+    const found = check([workerRecord('a', { withdrawn }), workerRecord('b', { state: 'stopped', withdrawn })]);
+    expect(levels(found)).toEqual(['warn a']);
+    expect(found[0]).toMatchObject({
+      message:
+        'it has withdrawn gpu for 3m, so that nothing which asks for it runs there: its check ended with exit code 9',
+      next: expect.stringContaining('atlasd --check') as string,
+    });
+  });
+
   it('fails where none is live, or none was ever there', () => {
     expect(levels(check([workerRecord('a', { state: 'stopped' })]))).toEqual(['fail atlas']);
     expect(check([])[0]?.next).toContain('`atlasd --fleet atlas`');
@@ -341,6 +354,16 @@ describe('waiting', () => {
         message: '1 session waits for a slot of live workers, in 10 open workflows',
       }),
     ]);
+  });
+
+  it('warns where all that have it have withdrawn it', () => {
+    const withdrawn = [{ capability: 'gpu', reason: 'its check failed', since: '2026-01-01T11:00:00.000Z' }];
+    const given = work([lease('w1', 'atlas-gpu:acquire'), lease('w2', 'atlas-ocr:acquire')]);
+    const broken = workerRecord('a', { withdrawn });
+    const found = check(given, [broken]);
+    expect(levels(found)).toEqual(['warn gpu']);
+    expect(found[0]?.message).toContain('has withdrawn a part of it: a (gpu)');
+    expect(levels(check(given, [broken, workerRecord('b')]))).toEqual(['ok atlas']);
   });
 
   it('fails where no live worker has it, and says who would', () => {

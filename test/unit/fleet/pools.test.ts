@@ -27,6 +27,20 @@ describe('a pool', () => {
     expect(pool(['gpu'], [free, full, lost])).toMatchObject({ freeSlots: 3, workers: ['free', 'full'] });
   });
 
+  it('does not count workers that have withdrawn a capability of it', () => {
+    const withdrawn = [{ capability: 'gpu', reason: 'its check failed', since: '2026-01-01T00:00:00.000Z' }];
+    const broken = workerRecord('broken', { capabilities: ['gpu', 'ocr'], sessions: 0, withdrawn });
+    expect(pool(['gpu'], [free, broken])).toMatchObject({ freeSlots: 3, liveWorkers: 2, reason: null });
+    expect(pool(['ocr'], [broken])).toMatchObject({ freeSlots: 4, reason: null });
+    expect(pool(['gpu', 'ocr'], [broken])).toMatchObject({
+      freeSlots: 0,
+      reason: 'gpu withdrawn on every worker that takes sessions',
+    });
+    // One that offers it is full: more of these would help.
+    const busy = { ...free, sessions: 4 };
+    expect(pool(['gpu'], [busy, broken])).toMatchObject({ reason: 'every slot is taken or reserved' });
+  });
+
   it('says why nothing can begin', () => {
     expect(pool(['ocr'], [free, full, lost])).toMatchObject({
       freeSlots: 0,
