@@ -44,10 +44,17 @@ export interface SessionSide {
   order(order: LocalOrder): Promise<LocalOrderAnswer>;
   /** To be awaited before it runs anything: what the ledger does not name, a restart could not end. */
   executorStarted(process: ProcessIdentity): Promise<void>;
-  /** The executor polls; sessions are taken if its state is `ready`. */
+  /** The executor polls, or another one that polls is current now; sessions are taken if its state is `ready`. */
   executorReady(): void;
-  /** The executor and all its children have ended. Resolves when its attempts have been failed. */
-  executorEnded(incarnation: string): Promise<void>;
+  /**
+   * An executor and all its children have ended; others may go on. Resolves when its attempts have been failed. `process` is
+   * the one that was told of as started, if it was.
+   */
+  executorEnded(incarnation: string, process?: ProcessIdentity): Promise<void>;
+  /** How many sessions have their state in the memory of this executor. */
+  memorySessions(incarnation: string): number;
+  /** Ends them. Resolves when they have ended. */
+  loseMemory(incarnation: string, reason: string): Promise<void>;
   /** The executor can not stay up: the worker hands its sessions back and takes none until it is ready again. */
   executorDegraded(): void;
 }

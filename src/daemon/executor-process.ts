@@ -2,7 +2,7 @@
  * The executor as a process: started detached in a process group of its own, restarted with backoff when it ends, killed
  * with all its children when it must, and known to the ledger, so that a restarted supervisor can find what is left of it.
  *
- * Owns the process. What the executor says is heard by `local-server.ts`.
+ * Owns the processes: while one takes the place of another there are two. What an executor says is heard by `local-server.ts`.
  */
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
@@ -27,17 +27,33 @@ const CRASH_LOOP_ENDS = 5;
 const CRASH_LOOP_WITHIN_MS = 60_000;
 
 export interface ExecutorHooks {
-  /** The executor has been started; to be written to the ledger before it runs anything. */
+  /** An executor has been started; to be written to the ledger before it runs anything. */
   readonly onStart: (process: ProcessIdentity) => Promise<void>;
   /** It has ended too often in a short time: the worker can not serve until it stays up. */
   readonly onCrashLoop: () => void;
-  /** The executor and all its children have ended. */
-  readonly onEnd: (incarnation: string) => Promise<void>;
+  /** The executor and all its children have ended. `process` is absent for one that could not be started. */
+  readonly onEnd: (incarnation: string, process: ProcessIdentity | undefined) => Promise<void>;
+}
+
+/** One executor, from its start to the end of its process group. */
+export interface ExecutorLife {
+  readonly incarnation: string;
+  /** Undefined where it could not be started. */
+  readonly identity: ProcessIdentity | undefined;
+  /** Resolves once `onEnd` has run for it. */
+  readonly ended: Promise<void>;
+}
+
+interface Life extends ExecutorLife {
+  /** Resolves when another one has taken its place; it may go on for a while. */
+  readonly replaced: Promise<void>;
+  readonly replace: () => void;
 }
 
 export class ExecutorProcess {
-  private current:
-    { incarnation: string; identity: ProcessIdentity; startedAtMs: number; ended: Promise<void> } | undefined;
+  /** Every one whose process group has not ended: the current one, one that is to take its place, those that retire. */
+  private readonly lives = new Map<string, Life>();
+  private current: Life | undefined;
   private nextIncarnation = newIncarnation();
   private restartCount = 0;
   private backoffMs = BACKOFF_FIRST_MS;
@@ -53,15 +69,21 @@ export class ExecutorProcess {
     private readonly log: EventLog,
   ) {}
 
-  /** The life that runs, or the one that is started next. */
+  /** The current life, or the one that is started next. */
   incarnation(): string {
     return this.current?.incarnation ?? this.nextIncarnation;
   }
 
-  pid(): number | null {
-    return this.current?.identity.pid ?? null;
+  /** Whether it is the current life, or the one that is started next, or one beside it. */
+  knows(incarnation: string): boolean {
+    return incarnation === this.incarnation() || this.lives.has(incarnation);
   }
 
+  pid(): number | null {
+    return this.current?.identity?.pid ?? null;
+  }
+
+  /** How often the current one has ended by itself or was killed. One that takes the place of another is no restart. */
   restarts(): number {
     return this.restartCount;
   }
@@ -71,9 +93,29 @@ export class ExecutorProcess {
     this.running ??= this.keepStarted();
   }
 
+  /** Starts one beside the current one, which is not kept started before {@link promote}. */
+  startBeside(): ExecutorLife {
+    return this.launch(newIncarnation());
+  }
+
+  /**
+   * Has one that was started beside the current one take its place, which goes on until it ends. Returns false where one of
+   * the two has ended.
+   */
+  promote(incarnation: string): boolean {
+    const next = this.lives.get(incarnation);
+    const { current } = this;
+    if (next === undefined || current === undefined || this.stopping) return false;
+    this.current = next;
+    current.replace();
+    return true;
+  }
+
   private async keepStarted(): Promise<void> {
     while (!this.stopping) {
-      await this.runOnce();
+      this.current = this.launch(this.nextIncarnation);
+      // The end of one that was replaced is not that of the executor.
+      while (this.current !== undefined) await Promise.race([this.current.ended, this.current.replaced]);
       if (this.stopping) break;
       this.endedAtMs.push(performance.now());
       if (this.endedAtMs.length > CRASH_LOOP_ENDS) this.endedAtMs.shift();
@@ -95,8 +137,7 @@ export class ExecutorProcess {
     }
   }
 
-  private async runOnce(): Promise<void> {
-    const incarnation = this.nextIncarnation;
+  private launch(incarnation: string): Life {
     const child = execa(process.execPath, [MAIN, this.socketPath, incarnation], {
       env: { ...ALLOCATOR, ...this.env },
       extendEnv: false,
@@ -109,12 +150,24 @@ export class ExecutorProcess {
       stderr: 'inherit',
     });
     const identity = child.pid === undefined ? undefined : identifyProcess(child.pid);
-    let settle: () => void = () => undefined;
-    const ended = new Promise<void>((resolve) => {
-      settle = resolve;
+    let replace: () => void = () => undefined;
+    const replaced = new Promise<void>((resolve) => {
+      replace = resolve;
     });
+    const ended = this.follow(incarnation, identity, child);
+    const life = { incarnation, identity, ended, replaced, replace };
+    this.lives.set(incarnation, life);
+    return life;
+  }
+
+  /** From the start of an executor to its end; resolves once that has been told. */
+  private async follow(
+    incarnation: string,
+    identity: ProcessIdentity | undefined,
+    child: PromiseLike<{ exitCode?: number | undefined; signal?: string | undefined }>,
+  ): Promise<void> {
+    const startedAtMs = performance.now();
     if (identity !== undefined) {
-      this.current = { incarnation, identity, startedAtMs: performance.now(), ended };
       try {
         await this.hooks.onStart(identity);
         this.log.info({ event: 'executor-start', pid: identity.pid, incarnation }, 'Executor started');
@@ -128,26 +181,26 @@ export class ExecutorProcess {
     this.log.info(
       {
         event: 'executor-end',
-        pid: child.pid ?? null,
+        pid: identity?.pid ?? null,
         incarnation,
         exitCode: result.exitCode ?? null,
         signal: result.signal ?? null,
       },
       'Executor ended',
     );
-    if (identity !== undefined) {
-      await endGroup(identity, this.log);
-      const livedMs = performance.now() - (this.current?.startedAtMs ?? 0);
-      if (livedMs >= SOUND_AFTER_MS) this.backoffMs = BACKOFF_FIRST_MS;
+    if (identity !== undefined) await endGroup(identity, this.log);
+    this.lives.delete(incarnation);
+    if (this.current?.incarnation === incarnation) {
+      if (identity !== undefined && performance.now() - startedAtMs >= SOUND_AFTER_MS)
+        this.backoffMs = BACKOFF_FIRST_MS;
+      this.nextIncarnation = newIncarnation();
+      this.current = undefined;
     }
-    this.nextIncarnation = newIncarnation();
-    this.current = undefined;
     try {
-      await this.hooks.onEnd(incarnation);
+      await this.hooks.onEnd(incarnation, identity);
     } catch (error) {
       this.failedHook('end', incarnation, error);
     }
-    settle();
   }
 
   private failedHook(what: 'start' | 'end', incarnation: string, error: unknown): void {
@@ -163,18 +216,24 @@ export class ExecutorProcess {
   }
 
   /**
-   * Kills the executor with all its children; it is started again unless it is being stopped. Resolves once they have
-   * ended and `onEnd` has run for them, so that whoever waits finds their attempts failed.
+   * Kills executors with all their children, all of them unless some are named; the current one is started again unless it
+   * is being stopped. Resolves once they have ended and `onEnd` has run for them, so that whoever waits finds their
+   * attempts failed.
    */
-  async kill(reason: string): Promise<void> {
-    const running = this.current;
-    if (running === undefined) return;
-    this.log.warn({ event: 'executor-kill', pid: running.identity.pid, reason }, 'The executor is killed');
-    await endGroup(running.identity, this.log);
-    await running.ended;
+  async kill(reason: string, incarnations: readonly string[] = [...this.lives.keys()]): Promise<void> {
+    await Promise.all(
+      incarnations.map(async (incarnation) => {
+        const life = this.lives.get(incarnation);
+        if (life?.identity === undefined) return;
+        const { identity, ended } = life;
+        this.log.warn({ event: 'executor-kill', pid: identity.pid, incarnation, reason }, 'The executor is killed');
+        await endGroup(identity, this.log);
+        await ended;
+      }),
+    );
   }
 
-  /** No restart any more; resolves when the executor has ended, which it is given `timeoutMs` for before it is killed. */
+  /** No restart any more; resolves when all have ended, which they are given `timeoutMs` for before they are killed. */
   async stop(timeoutMs: number): Promise<void> {
     this.stopping = true;
     this.wake?.();
@@ -183,14 +242,14 @@ export class ExecutorProcess {
     const timer = setTimeout(() => {
       void this.kill('it did not stop in time');
     }, timeoutMs);
-    await running;
+    await Promise.all([running, ...[...this.lives.values()].map(({ ended }) => ended)]);
     clearTimeout(timer);
   }
 
   /** Kills without waiting, for the watchdog of the process. */
   killNow(): void {
     this.stopping = true;
-    if (this.current !== undefined) killGroup(this.current.identity, 'SIGKILL');
+    for (const { identity } of this.lives.values()) if (identity !== undefined) killGroup(identity, 'SIGKILL');
   }
 }
 

@@ -60,8 +60,11 @@ export interface ExecutorPort {
   dropMemory(incarnation: string, memory: SessionMemoryName): Promise<void>;
   /** Renews the local lease of the executor, after which it kills itself; null while no attempt runs. */
   renewLocalLease(forMs: number | null): void;
-  /** Kills the executor and all its children, for an attempt that ignores its cancellation; it is started again. */
-  kill(reason: string): Promise<void>;
+  /**
+   * Kills these lives of the executor with all their children, for an attempt that ignores its cancellation; the current
+   * one is started again. Resolves when their attempts have been failed.
+   */
+  kill(reason: string, incarnations: readonly string[]): Promise<void>;
 }
 
 export interface Clock {

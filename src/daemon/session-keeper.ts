@@ -715,10 +715,13 @@ export class SessionKeeper {
     const { ports } = this;
     const nowMs = ports.clock.monotonicMs();
     let killAtMs = Number.POSITIVE_INFINITY;
+    const due: AttemptEntry[] = [];
     for (const entry of this.table.sessions()) {
-      if (this.table.attemptsOf(entry.key).length === 0) continue;
+      const attempts = this.table.attemptsOf(entry.key);
+      if (attempts.length === 0) continue;
       // Also of a session that is being released: its owner may not know, and moves on at the same time.
       killAtMs = Math.min(killAtMs, this.fence.killAtMs(entry));
+      if (nowMs >= this.fence.killAtMs(entry)) due.push(...attempts);
       if (entry.state === 'releasing' || nowMs < this.fence.cancelAtMs(entry) || this.fenced.has(entry.key)) continue;
       this.fenced.add(entry.key);
       ports.log.warn(
@@ -730,16 +733,16 @@ export class SessionKeeper {
     if (nowMs < killAtMs) ports.executor.renewLocalLease(Number.isFinite(killAtMs) ? killAtMs - nowMs : null);
     else if (!this.killing) {
       this.killing = true;
-      void this.killExecutor('an activity did not end before the fence of its session').finally(() => {
+      void this.killExecutors('an activity did not end before the fence of its session', due).finally(() => {
         this.killing = false;
       });
     }
   }
 
-  /** Resolves to whether the executor has ended, all its attempts with it. */
-  private async killExecutor(reason: string): Promise<boolean> {
+  /** Resolves to whether the executors of these attempts have ended, all their attempts with them. */
+  private async killExecutors(reason: string, attempts: readonly AttemptEntry[]): Promise<boolean> {
     try {
-      await this.ports.executor.kill(reason);
+      await this.ports.executor.kill(reason, [...new Set(attempts.map(({ incarnation }) => incarnation))]);
       return true;
     } catch (error) {
       this.ports.log.error(
@@ -852,7 +855,8 @@ export class SessionKeeper {
         { event: 'release-kill', ...named(entry) },
         'An activity of the session ignores its cancellation; the executor is killed',
       );
-      if (!(await this.killExecutor(`an activity of session ${entry.session} ignored its cancellation`))) continue;
+      const reason = `an activity of session ${entry.session} ignored its cancellation`;
+      if (!(await this.killExecutors(reason, this.table.attemptsOf(key)))) continue;
       // The executor's end has failed its attempts; what can not be told to the server must not keep the slot.
       for (const attempt of this.table.attemptsOf(key))
         await this.record({ type: 'attempt-ended', id: attempt.id }, 'buffered');
@@ -1099,10 +1103,11 @@ export class SessionKeeper {
    * Fails the attempts of executors that are dead, so that the server hands them out at once, and ends the sessions that
    * had their state in the memory of one. Only to be called once the process group of those executors has ended.
    */
-  async failAttempts(incarnationsAlive: readonly string[]): Promise<void> {
+  async failAttempts(): Promise<void> {
+    const { executor } = this.ports;
     // First, so that their attempts are not failed in a way that has them run again.
-    this.loseMemory(incarnationsAlive);
-    const dead = this.table.attempts().filter((attempt) => !incarnationsAlive.includes(attempt.incarnation));
+    this.loseGoneMemory();
+    const dead = this.table.attempts().filter(({ incarnation }) => !executor.isAlive(incarnation));
     await inParallel(
       dead.map((attempt) => async () => {
         try {
@@ -1136,10 +1141,17 @@ export class SessionKeeper {
     this.wakeAttemptWaiters();
   }
 
+  /** Ends the sessions whose state is in the memory of this executor, which goes on. Resolves when they have ended. */
+  async loseMemory(incarnation: string, reason: string): Promise<void> {
+    const lost = this.table.sessions().filter((entry) => entry.incarnation === incarnation);
+    for (const entry of lost) this.ports.log.warn({ event: 'loss', ...named(entry), reason }, 'Session lost');
+    await Promise.all(lost.map(({ key }) => this.end(key, reason, 'fail')));
+  }
+
   /** Begins to end the sessions whose state was in the memory of an executor that is not alive. */
-  private loseMemory(incarnationsAlive: readonly string[]): void {
+  private loseGoneMemory(): void {
     for (const entry of this.table.sessions()) {
-      if (entry.incarnation === undefined || incarnationsAlive.includes(entry.incarnation)) continue;
+      if (entry.incarnation === undefined || this.ports.executor.isAlive(entry.incarnation)) continue;
       if (entry.state === 'releasing') continue;
       this.ports.log.warn({ event: 'loss', ...named(entry), reason: MEMORY_GONE }, 'Session lost');
       // Not awaited: it waits for attempts that are failed next, and an end that has the executor killed waits for this.

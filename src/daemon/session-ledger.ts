@@ -6,7 +6,7 @@
  */
 import { LedgerFile } from './ledger-file.js';
 import type { EventLog } from './ports.js';
-import { type LedgerRecord, SessionTable } from './session-table.js';
+import { executorsRecord, type LedgerRecord, SessionTable } from './session-table.js';
 import { isSameDirectory, type StateDirectory } from './state-directory.js';
 
 export interface OpenedSessionLedger {
@@ -48,8 +48,7 @@ export async function openSessionLedger(directory: StateDirectory, log: EventLog
       );
   }
   // A copy beside the original names the original's executor, which is at work; a renamed worker's own has to end.
-  if (owner !== null && !isSameDirectory(owner.directoryId, directoryId))
-    table.apply({ type: 'executor', process: null });
+  if (owner !== null && !isSameDirectory(owner.directoryId, directoryId)) table.apply(executorsRecord([]));
   table.apply({ type: 'instance', owner: { instance, directoryId } });
   await ledger.compact(table.records());
   return { ledger, table };

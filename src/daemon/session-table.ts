@@ -78,14 +78,17 @@ export type LedgerRecord =
   | { readonly type: 'attempt-ended'; readonly id: string }
   | { readonly type: 'result'; readonly entry: ResultEntry }
   | { readonly type: 'result-gone'; readonly activity: string }
+  /** The one executor that there is now; null where there is none. */
   | { readonly type: 'executor'; readonly process: ProcessIdentity | null }
+  /** Those that there are now, while one takes the place of another. */
+  | { readonly type: 'executors'; readonly processes: readonly ProcessIdentity[] }
   | { readonly type: 'desired'; readonly entry: DesiredEntry };
 
 export class SessionTable {
   private readonly sessionsByKey = new Map<string, SessionEntry>();
   private readonly attemptsById = new Map<string, AttemptEntry>();
   private readonly resultsByActivity = new Map<string, ResultEntry>();
-  private executorProcess: ProcessIdentity | null = null;
+  private executorProcesses: readonly ProcessIdentity[] = [];
   private ledgerOwner: LedgerOwner | null = null;
   private desiredEntry: DesiredEntry | null = null;
 
@@ -126,7 +129,10 @@ export class SessionTable {
         this.attemptsById.delete(record.id);
         break;
       case 'executor':
-        this.executorProcess = record.process;
+        this.executorProcesses = record.process === null ? [] : [record.process];
+        break;
+      case 'executors':
+        this.executorProcesses = record.processes;
         break;
       case 'desired':
         this.desiredEntry = record.entry;
@@ -138,7 +144,7 @@ export class SessionTable {
   records(): LedgerRecord[] {
     return [
       ...(this.ledgerOwner === null ? [] : [{ type: 'instance', owner: this.ledgerOwner } as const]),
-      { type: 'executor', process: this.executorProcess },
+      executorsRecord(this.executorProcesses),
       ...(this.desiredEntry === null ? [] : [{ type: 'desired', entry: this.desiredEntry } as const]),
       ...this.sessions().map((entry) => ({ type: 'session', entry }) as const),
       ...this.attempts().map((entry) => ({ type: 'attempt', entry }) as const),
@@ -199,8 +205,13 @@ export class SessionTable {
     return this.desiredEntry;
   }
 
-  /** The executor that was started last, alive or not; null when it ended in an orderly way. */
-  executor(): ProcessIdentity | null {
-    return this.executorProcess;
+  /** The executors that have been started, alive or not, and have not ended in an orderly way. */
+  executors(): readonly ProcessIdentity[] {
+    return this.executorProcesses;
   }
+}
+
+/** One as it has always been written, so that an earlier version of atlasd that is started next finds it. */
+export function executorsRecord(processes: readonly ProcessIdentity[]): LedgerRecord {
+  return processes.length > 1 ? { type: 'executors', processes } : { type: 'executor', process: processes[0] ?? null };
 }

@@ -32,8 +32,9 @@ import { Scratch, sweepByAge } from './scratch.js';
 import { ScratchSizes } from './scratch-sizes.js';
 import { SessionKeeper } from './session-keeper.js';
 import { openSessionLedger } from './session-ledger.js';
-import type { LedgerRecord, SessionTable } from './session-table.js';
+import { executorsRecord, type LedgerRecord, type SessionTable } from './session-table.js';
 import { SlotGate } from './slots.js';
+import type { ProcessIdentity } from './process-identity.js';
 import type { StateDirectory } from './state-directory.js';
 import { systemClock } from './system-clock.js';
 import type { SupervisorWorkers } from './workers.js';
@@ -134,7 +135,7 @@ export class SessionWorker {
   async start(): Promise<void> {
     const { config, directory, executor, connect, log } = this.options;
     const table = await this.openLedger();
-    await this.endOldExecutor(table);
+    await this.endOldExecutors(table);
     const desired = new DesiredKeeper(
       {
         worker: this.identity.name,
@@ -157,7 +158,7 @@ export class SessionWorker {
 
     // The executor loads Temporal while this process does. It is let run the user's code once this process is connected
     // and fails what an earlier executor left.
-    await executor.start(this.sessionSide(desired));
+    await executor.start(this.sessionSide(desired, table));
 
     const [{ Presence, SupervisorWorkers, temporalPort }, connections] = await Promise.all([
       loadTemporal(),
@@ -196,7 +197,7 @@ export class SessionWorker {
     this.keeper = keeper;
 
     // What an earlier life held: its attempts fail at once, its sessions go on.
-    const failing = keeper.failAttempts([]);
+    const failing = keeper.failAttempts();
     executor.admit();
     await failing;
     await keeper.resume();
@@ -311,13 +312,21 @@ export class SessionWorker {
   }
 
   /** A supervisor that was killed leaves a busy executor at work; it must end before its attempts are failed. */
-  private async endOldExecutor(table: SessionTable): Promise<void> {
-    const old = table.executor();
-    if (old === null) return;
-    await endGroup(old, this.options.log);
-    const record: LedgerRecord = { type: 'executor', process: null };
+  private async endOldExecutors(table: SessionTable): Promise<void> {
+    const old = table.executors();
+    if (old.length === 0) return;
+    await Promise.all(old.map((each) => endGroup(each, this.options.log)));
+    await this.recordExecutors(table, [], false);
+  }
+
+  private async recordExecutors(
+    table: SessionTable,
+    processes: readonly ProcessIdentity[],
+    durable: boolean,
+  ): Promise<void> {
+    const record = executorsRecord(processes);
     table.apply(record);
-    await this.append(record, false);
+    await this.append(record, durable);
   }
 
   private async append(record: LedgerRecord, durable: boolean): Promise<void> {
@@ -371,7 +380,7 @@ export class SessionWorker {
 
   private executorWaiters: (() => void)[] = [];
 
-  private sessionSide(desired: DesiredKeeper): SessionSide {
+  private sessionSide(desired: DesiredKeeper, table: SessionTable): SessionSide {
     return {
       beginAttempt: (attempt) => this.requireKeeper().beginAttempt(attempt),
       endAttempt: (id, result) => this.requireKeeper().endAttempt(id, result),
@@ -382,11 +391,13 @@ export class SessionWorker {
         told: desired.untold() === undefined,
       }),
       order: (order) => this.order(desired, order),
-      executorStarted: (process) => this.append({ type: 'executor', process }, true),
+      executorStarted: (process) => this.recordExecutors(table, [...table.executors(), process], true),
       executorReady: () => {
         this.executorReady();
       },
-      executorEnded: (incarnation) => this.executorEnded(incarnation),
+      executorEnded: (incarnation, process) => this.executorEnded(table, incarnation, process),
+      memorySessions: (incarnation) => table.sessions().filter((entry) => entry.incarnation === incarnation).length,
+      loseMemory: (incarnation, reason) => this.requireKeeper().loseMemory(incarnation, reason),
       executorDegraded: () => {
         this.executorDegraded();
       },
@@ -411,16 +422,23 @@ export class SessionWorker {
     this.presence?.changed();
   }
 
-  private async executorEnded(incarnation: string): Promise<void> {
-    this.gate?.setClosed(true);
+  private async executorEnded(
+    table: SessionTable,
+    incarnation: string,
+    process: ProcessIdentity | undefined,
+  ): Promise<void> {
+    if (this.options.executor.state() !== 'ready') this.gate?.setClosed(true);
+    const left = table
+      .executors()
+      .filter(({ pid, startedAt }) => pid !== process?.pid || startedAt !== process.startedAt);
     // A full disk must not keep the attempts from being failed; a start finds the process group gone by itself.
-    await this.append({ type: 'executor', process: null }, false).catch((error: unknown) => {
+    await this.recordExecutors(table, left, false).catch((error: unknown) => {
       this.options.log.error(
         { event: 'ledger-write-failed', reason: String(error) },
         'The ledger could not be written',
       );
     });
-    await this.keeper?.failAttempts([]);
+    await this.keeper?.failAttempts();
     this.presence?.changed();
     if (this.executorWaiters.length > 0 && !this.stopping) {
       // It never polled: the same modules would fail the same way.

@@ -107,7 +107,7 @@ class World {
     worker.executor.onEnd = async () => {
       // With the process go its attempts, and only then the supervisor hears of it.
       if (this.worker === worker) this.running.clear();
-      await worker.keeper.failAttempts([]);
+      await worker.keeper.failAttempts();
     };
     return worker;
   }
@@ -260,7 +260,7 @@ class World {
     const { keeper } = this.worker;
     let resumed = false;
     const start = (async () => {
-      await keeper.failAttempts([]);
+      await keeper.failAttempts();
       await keeper.resume();
     })().then(() => {
       resumed = true;

@@ -55,6 +55,12 @@ const record: fc.Arbitrary<LedgerRecord> = fc.oneof(
   fc.record({ type: fc.constant('result-gone' as const), activity: fc.constantFrom('x', 'y') }),
   process.map((each) => ({ type: 'executor', process: each }) as const),
   fc
+    .uniqueArray(
+      process.filter((each) => each !== null),
+      { maxLength: 3, selector: ({ pid }) => pid },
+    )
+    .map((processes) => ({ type: 'executors', processes }) as const),
+  fc
     .record({ instance: fc.constantFrom('k3f9', 'zz12'), directoryId: fc.constantFrom('7.1', '8.1') })
     .map((owner) => ({ type: 'instance', owner }) as const),
 );
@@ -68,7 +74,7 @@ function said(table: SessionTable): unknown {
     attempts: table.attempts(),
     results: table.results(),
     byActivity: ['x', 'y'].map((each) => table.result(each)),
-    executor: table.executor(),
+    executors: table.executors(),
     owner: table.owner(),
     count: table.sessionCount,
   };

@@ -375,7 +375,7 @@ export class FakeWorker {
         this.changes += 1;
       },
     );
-    this.executor.onEnd = () => this.keeper.failAttempts([...this.executor.others, this.executor.incarnation()]);
+    this.executor.onEnd = () => this.keeper.failAttempts();
   }
 
   /** What the timer of the daemon does: moves the time on in its steps, with a tick after each. */

@@ -262,8 +262,8 @@ export class Supervisor {
     this.table = table;
     if (!process.mayAct()) return;
     disk.replace(table.records());
-    const old = table.executor();
-    if (old !== null && world.options.host?.keepsOldExecutor !== true) {
+    const old = table.executors();
+    if (old.length > 0 && world.options.host?.keepsOldExecutor !== true) {
       for (const executor of host.executors) executor.kill('a restarted supervisor ends it');
       await process.sleep(sim.random.between(1, 20));
       table.apply({ type: 'executor', process: null });
@@ -333,7 +333,7 @@ export class Supervisor {
     );
     world.options.host?.keeper?.(keeper, this);
     this.keeper = keeper;
-    const failing = keeper.failAttempts([]);
+    const failing = keeper.failAttempts();
     giveSettings();
     await failing;
     await keeper.resume();
@@ -459,7 +459,7 @@ export class Supervisor {
       this.readyIncarnation = null;
       this.gate?.setClosed(true);
       await host.disk.append(process, { type: 'executor', process: null }, false).catch(() => undefined);
-      await this.keeper?.failAttempts([]);
+      await this.keeper?.failAttempts();
       this.presenceChanged();
       await process.sleep(this.backoffMs);
       this.backoffMs = Math.min(this.backoffMs * 2, 10_000);

@@ -45,7 +45,7 @@ interface Insides {
   heldByGrant: (grantId: string, session: string) => Promise<SessionEntry>;
   heldForAttempt: (activityId: string, owner: { session: string; runId: string; epoch: number }) => SessionEntry;
   confirm: (task: { request: { grantId: string; session: string } }) => Promise<void>;
-  loseMemory: () => void;
+  loseGoneMemory: () => void;
   beginAttempt: SessionKeeper['beginAttempt'];
 }
 
@@ -422,7 +422,7 @@ export const MUTANTS: readonly Mutant[] = [
     mix: 'memory',
     breaks: [1],
     options: inKeeper((keeper) => {
-      keeper.loseMemory = () => undefined;
+      keeper.loseGoneMemory = () => undefined;
       const begin = keeper.beginAttempt.bind(keeper);
       keeper.beginAttempt = (attempt) => {
         const { session } = attempt;

@@ -72,12 +72,12 @@ describe('a start with a ledger that was cut', () => {
     for (let length = 0; length <= whole.length; length += 1) {
       const io = new MemoryIo(new Map([[PATH, Buffer.from(whole.subarray(0, length))]]));
       const { records, damage } = await LedgerFile.open<LedgerRecord>(PATH, { io });
-      const worker = new FakeWorker({ records, directories: before.scratch.directories });
+      const worker = new FakeWorker({ records, directories: before.scratch.directories, firstLife: 2 });
       const { keeper, table, scratch, temporal } = worker;
       const heldBefore = table.sessions();
       const orphans = [...scratch.directories.keys()].filter((key) => table.session(key) === undefined);
 
-      await keeper.failAttempts([]);
+      await keeper.failAttempts();
       await keeper.resume();
       const held = table.sessions();
       resumed.add(held.map(({ session }) => session).join(','));

@@ -123,7 +123,7 @@ describe('a session in memory', () => {
   it('stays while another executor than its own ends', async () => {
     const worker = await holding();
     await worker.keeper.beginAttempt(pinnedAttempt('t', { incarnation: 'life-1' }));
-    await worker.keeper.failAttempts(['life-1']);
+    await worker.keeper.failAttempts();
     await worker.run(200);
     expect(worker.table.sessionCount).toBe(2);
     expect(worker.temporal.callsOf('failAttempt')).toEqual([]);
@@ -154,8 +154,12 @@ describe('a session in memory', () => {
   it('does not outlive the supervisor, since its executor does not', async () => {
     const before = await holding();
     await before.keeper.beginAttempt(pinnedAttempt('s'));
-    const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
-    await worker.keeper.failAttempts([]);
+    const worker = new FakeWorker({
+      records: before.ledger.records,
+      directories: before.scratch.directories,
+      firstLife: 2,
+    });
+    await worker.keeper.failAttempts();
     await worker.keeper.resume();
     await worker.run(200);
     expect(worker.temporal.callsOf('failAttempt')).toEqual([['attempt-token-s-1-1-1', 'SessionLost', GONE]]);

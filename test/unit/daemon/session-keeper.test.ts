@@ -754,7 +754,7 @@ describe('an attempt', () => {
   it('of the executor that lives is not failed with those of the dead', async () => {
     const worker = await holding();
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
-    await worker.keeper.failAttempts(['life-1']);
+    await worker.keeper.failAttempts();
     expect(worker.temporal.callsOf('failAttempt')).toEqual([]);
     expect(worker.table.attempts()).toHaveLength(1);
   });
@@ -835,8 +835,12 @@ describe('a restart', () => {
   it('fails the attempts of the executor that was left', async () => {
     const before = await holding();
     await before.keeper.beginAttempt(pinnedAttempt('s'));
-    const worker = new FakeWorker({ records: before.ledger.records, directories: before.scratch.directories });
-    await worker.keeper.failAttempts([]);
+    const worker = new FakeWorker({
+      records: before.ledger.records,
+      directories: before.scratch.directories,
+      firstLife: 2,
+    });
+    await worker.keeper.failAttempts();
     await worker.keeper.resume();
     expect(worker.temporal.calls.map(({ method }) => method)).toEqual(['failAttempt', 'heartbeat']);
     expect(worker.table.attempts()).toEqual([]);

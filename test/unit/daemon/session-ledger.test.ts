@@ -66,7 +66,7 @@ async function firstLife(): Promise<SessionTable> {
 describe('the ledger at a start', () => {
   it('is empty in a new directory, and nothing is said about it', async () => {
     const table = await start();
-    expect([table.sessionCount, table.executor(), log]).toEqual([0, null, []]);
+    expect([table.sessionCount, table.executors(), log]).toEqual([0, [], []]);
   });
 
   it('has what the life before held', async () => {
@@ -82,7 +82,7 @@ describe('the ledger at a start', () => {
   it('drops the sessions of a worker that had another name, and still knows its executor', async () => {
     await firstLife();
     const table = await start('b');
-    expect([table.sessionCount, table.attempts(), table.executor()]).toEqual([0, [], EXECUTOR]);
+    expect([table.sessionCount, table.attempts(), table.executors()]).toEqual([0, [], [EXECUTOR]]);
     expect(log).toMatchObject([{ level: 'warn', fields: { event: 'sessions-dropped', count: 1 } }]);
     expect((await start('b')).sessionCount).toBe(0);
   });
@@ -120,9 +120,9 @@ describe('the ledger at a start', () => {
       await cp(path, copy, { recursive: true });
       if (crash) await withDirectory('a', () => Promise.resolve(), copy);
       const table = await start('a', copy);
-      expect([table.sessionCount, table.attempts(), table.executor()]).toEqual([0, [], null]);
+      expect([table.sessionCount, table.attempts(), table.executors()]).toEqual([0, [], []]);
       const original = await start();
-      expect([original.sessionCount, original.executor()]).toEqual([1, EXECUTOR]);
+      expect([original.sessionCount, original.executors()]).toEqual([1, [EXECUTOR]]);
     },
   );
 

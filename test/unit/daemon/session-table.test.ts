@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { SessionTable, type AttemptEntry, type SessionEntry } from '../../../src/daemon/session-table.js';
+import {
+  executorsRecord,
+  SessionTable,
+  type AttemptEntry,
+  type SessionEntry,
+} from '../../../src/daemon/session-table.js';
 
 function session(key: string, changes: Partial<SessionEntry> = {}): SessionEntry {
   return {
@@ -40,10 +45,10 @@ function attempt(id: string, sessionKey: string | null): AttemptEntry {
 describe('SessionTable', () => {
   it('is empty without records', () => {
     const table = new SessionTable();
-    expect([table.sessions(), table.attempts(), table.executor(), table.owner(), table.sessionCount]).toEqual([
+    expect([table.sessions(), table.attempts(), table.executors(), table.owner(), table.sessionCount]).toEqual([
       [],
       [],
-      null,
+      [],
       null,
       0,
     ]);
@@ -111,6 +116,22 @@ describe('SessionTable', () => {
       { type: 'session', entry: session('a', { state: 'held' }) },
       { type: 'attempt', entry: attempt('1', 'a') },
     ]);
-    expect([table.owner(), table.executor()]).toEqual([owner, process]);
+    expect([table.owner(), table.executors()]).toEqual([owner, [process]]);
+  });
+
+  it('knows both executors while one takes the place of another, also once it is compacted', () => {
+    const [old, next] = [
+      { pid: 6, startedAt: 'before' },
+      { pid: 7, startedAt: 'then' },
+    ];
+    const table = SessionTable.replay([
+      { type: 'executor', process: old },
+      { type: 'executors', processes: [old, next] },
+    ]);
+    expect(SessionTable.replay(table.records()).executors()).toEqual([old, next]);
+    table.apply(executorsRecord([next]));
+    expect(table.records()).toEqual([{ type: 'executor', process: next }]);
+    table.apply(executorsRecord([]));
+    expect(table.records()).toEqual([{ type: 'executor', process: null }]);
   });
 });
