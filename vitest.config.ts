@@ -12,6 +12,7 @@ export default defineConfig({
       'temporal-atlas/workflow': source('workflow/index.ts'),
       'temporal-atlas/activity': source('activity/index.ts'),
       'temporal-atlas/client': source('fleet/client.ts'),
+      'temporal-atlas/worker': source('embedded/index.ts'),
       'temporal-atlas/errors': source('contract/errors.ts'),
     },
   },

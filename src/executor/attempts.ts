@@ -41,6 +41,9 @@ interface RunningAttempt {
   readonly ended: Promise<void>;
 }
 
+/** Whom the guard asks: the supervisor, over its socket or in the same process. */
+export type AttemptLink = Pick<SupervisorLink, 'beginAttempt' | 'endAttempt'>;
+
 type CancelSession = Extract<ExecutorCommand, { type: 'cancel-session' }>;
 
 export class AttemptGuard {
@@ -49,7 +52,7 @@ export class AttemptGuard {
   private readonly running = new Map<string, RunningAttempt>();
 
   constructor(
-    private readonly link: SupervisorLink,
+    private readonly link: AttemptLink,
     private readonly incarnation: string,
     private readonly worker: CurrentWorker,
   ) {}
@@ -64,6 +67,21 @@ export class AttemptGuard {
     for (const attempt of this.running.values()) {
       if (attempt.key === key || attempt.key === asked) attempt.abort.abort(failure(code, message));
     }
+  }
+
+  /** Cancels every attempt, which fails so that the server hands it out again. */
+  cancelAll(message: string): void {
+    for (const attempt of this.running.values()) attempt.abort.abort(failure('ExecutorDied', message));
+  }
+
+  /** How many attempts have not ended. */
+  get runningCount(): number {
+    return this.running.size;
+  }
+
+  /** Resolves when no attempt runs. */
+  async allEnded(): Promise<void> {
+    while (this.running.size > 0) await Promise.all([...this.running.values()].map(({ ended }) => ended));
   }
 
   /** The interceptor of one activity on the unique queue. */
