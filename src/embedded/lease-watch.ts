@@ -38,7 +38,7 @@ parentPort?.on('message', (message: LeaseWatchMessage) => {
   if (forMs === null) return;
   lapse = setTimeout(
     () => {
-      kill('it kept its event loop busy, or was frozen, until the fence of a session with a running activity');
+      kill('an activity has not ended, and its session may soon go to another worker');
     },
     Math.max(0, forMs - WORD_MS),
   );
