@@ -163,6 +163,29 @@ describe('a worker inside a process of its user', () => {
     await other.killAll();
   });
 
+  it('tells of an activity that outlives the stop, keeps its directory locked, and is killed at the fence', async () => {
+    const fleet = uniqueFleet();
+    const args = ['--presence-ttl', '1s', '--grace', '100ms'];
+    const worker = await startEmbedded({ fleet, name: 'mine', args });
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { recoveryWindow: '12s' };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode: 'stubborn' });
+    await untilLine(log, '1:middle');
+    worker.signal('SIGTERM');
+    expect(await worker.event('run-failed')).toMatchObject({
+      code: 'ExecutorFailed',
+      msg: 'The session worker has stopped, but 1 of its activities ignore their cancellation and still run.',
+    });
+    const second = await spawnEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
+    expect(await second.event('run-failed')).toMatchObject({ code: 'StateDirLocked' });
+    expect(await worker.exited).toEqual({ code: null, signal: 'SIGKILL' });
+    // What it held is on disk, and goes on.
+    const third = await startEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
+    expect(await third.event('resume')).toMatchObject({ owner: handle.workflowId });
+    await handle.terminate();
+    await third.killAll();
+  });
+
   it('rejects run() when its directory is used, or its name is held, by another', async () => {
     const fleet = uniqueFleet();
     const args = ['--presence-ttl', '1s'];

@@ -17,7 +17,7 @@ export function workerText(worker: WorkerRecord, sessions: readonly SessionRecor
     ['Slots', slotsText(worker)],
     ['Capabilities', worker.capabilities.join(', ') || 'none'],
     ['Last seen', seenText(worker)],
-    ['Host', `${worker.host}, process ${worker.pid}`],
+    ['Host', `${worker.host}, process ${worker.pid}${worker.embedded === true ? ', embedded in a program' : ''}`],
     ['Started', `${worker.startedAt} (${ago(worker.startedAt)})`],
     ['Version', worker.version],
     ['Executor', executorText(worker)],
