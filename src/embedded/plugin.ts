@@ -29,6 +29,7 @@ import { checkWorker, configOfPlugin, type EmbeddedConfig, type SessionWorkerPlu
  * - `worker.run()` rejects when the session worker can not go on, with `NameConflict` for example.
  * - **It kills the process with SIGKILL** where nothing less is sure to end an activity before its session goes to another
  *   worker: one that ignores its cancellation, or keeps the event loop busy. `atlasd` kills only a child process then.
+ *   Programs that its activities have started are not ended by that.
  */
 export class SessionWorkerPlugin implements WorkerPlugin {
   private configured: { readonly config: EmbeddedConfig; readonly workerOptions: WorkerOptions } | undefined;
