@@ -38,6 +38,20 @@ module.exports = {
       to: { path: '^src/daemon/' },
     },
     {
+      name: 'nothing-imports-the-embedded-worker',
+      comment: 'It puts sessions and activities into one process, which the parts of atlasd are apart for.',
+      severity: 'error',
+      from: { pathNot: '^src/embedded/' },
+      to: { path: '^src/embedded/' },
+    },
+    {
+      name: 'embedded-runs-no-executor-process',
+      comment: 'Of the executor it needs the guard of attempts; the rest of it is about being a child process.',
+      severity: 'error',
+      from: { path: '^src/embedded/' },
+      to: { path: '^src/executor/', pathNot: '^src/executor/(attempts|worker-options|failures)\\.ts$' },
+    },
+    {
       name: 'commands-never-import-daemon-or-executor',
       comment: 'The command line reaches workers through Temporal, and starts atlasd as a process.',
       severity: 'error',

@@ -13,6 +13,7 @@ export default defineConfig({
       'temporal-atlas/activity': source('activity/index.ts'),
       'temporal-atlas/client': source('fleet/client.ts'),
       'temporal-atlas/testing': source('testing/index.ts'),
+      'temporal-atlas/worker': source('embedded/index.ts'),
       'temporal-atlas/errors': source('contract/errors.ts'),
     },
   },

@@ -47,6 +47,8 @@ export interface WorkerIdentity {
   readonly presenceTtlMs: number;
   /** Milliseconds since the epoch, by the clock of the host. */
   readonly startedAtMs: number;
+  /** It runs inside a user's own process and not as atlasd. */
+  readonly embedded?: true;
 }
 
 /** Whether a worker takes new sessions, as operators want it; pinned activities of sessions it holds run all the same. */

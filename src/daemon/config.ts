@@ -353,6 +353,8 @@ export interface ConfigInputs {
   readonly readFile: (path: string) => string;
   readonly cwd?: string;
   readonly uid?: number;
+  /** How messages call an option that is given by `flags`; as on the command line unless set. */
+  readonly nameOf?: (key: string) => string;
 }
 
 /**
@@ -498,13 +500,13 @@ function findValue(key: string, definition: Option, inputs: ConfigInputs, file: 
   const variable = text === '' ? undefined : text;
   // Whoever parsed the flags may have filled them from the variables; the message should name what the user wrote.
   if (flag !== undefined && (variable === undefined || !meanTheSame(definition, flag, variable))) {
-    return { source: 'flag', where: flagOf(key), raw: flag };
+    return { source: 'flag', where: (inputs.nameOf ?? flagOf)(key), raw: flag };
   }
   if (variable !== undefined) return { source: 'env', where: envOf(key), raw: variable };
   if (file !== undefined && file.values.has(key)) {
     return { source: 'file', where: `${file.path}: ${tomlKeyOf(key)}`, raw: file.values.get(key) };
   }
-  return { source: 'default', where: `the default of ${flagOf(key)}`, raw: definition.default };
+  return { source: 'default', where: `the default of ${(inputs.nameOf ?? flagOf)(key)}`, raw: definition.default };
 }
 
 function meanTheSame(definition: Option, flag: unknown, variable: string): boolean {

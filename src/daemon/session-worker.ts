@@ -77,6 +77,8 @@ export interface SessionWorkerOptions {
   readonly version: string;
   /** A stop has taken {@link STOP_EXTRA_MS} longer than the grace. */
   readonly onStopStuck: () => void;
+  /** Whether the executor is this process itself. */
+  readonly embedded?: boolean;
 }
 
 export class SessionWorker {
@@ -128,6 +130,7 @@ export class SessionWorker {
       bootId: directory.identity.bootId,
       presenceTtlMs: config.presenceTtlMs,
       startedAtMs: Date.now(),
+      ...(options.embedded === true ? { embedded: true } : {}),
     };
   }
 
@@ -519,14 +522,14 @@ export class SessionWorker {
    * and is resumed by the next start, or is given up with `--ephemeral`. Bounded: after the grace and
    * {@link STOP_EXTRA_MS} `onStopStuck` is called.
    */
-  async stop(): Promise<void> {
+  async stop(graceMs = this.options.config.graceMs): Promise<void> {
     const { config, executor, log, onStopStuck } = this.options;
-    const deadlineMs = performance.now() + config.graceMs;
+    const deadlineMs = performance.now() + graceMs;
     this.stopping = true;
     const watchdog = setTimeout(() => {
       log.error({ event: 'stop-stuck' }, 'The stop took too long; the process ends itself');
       onStopStuck();
-    }, config.graceMs + STOP_EXTRA_MS);
+    }, graceMs + STOP_EXTRA_MS);
 
     this.gate?.setClosed(true);
     this.presence?.changed();
@@ -536,10 +539,7 @@ export class SessionWorker {
       if (this.started) log.info(fields, message);
       else log.debug(fields, message);
     };
-    say(
-      { event: 'stop', sessions: held, graceMs: config.graceMs },
-      held === 0 ? 'Stopping' : 'Stopping when the sessions have ended',
-    );
+    say({ event: 'stop', sessions: held, graceMs }, held === 0 ? 'Stopping' : 'Stopping when the sessions have ended');
     await this.untilNoSessions(deadlineMs);
     const remaining = this.keeper?.table.sessions() ?? [];
     if (remaining.length > 0 && config.ephemeral)

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { CompleteAsyncError, Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
-import { type ActivitySlotInfo, type CustomSlotSupplier, type NativeConnection, Worker } from '@temporalio/worker';
+import type { ActivitySlotInfo, CustomSlotSupplier, NativeConnection } from '@temporalio/worker';
 import { AtlasError, findError } from '../contract/errors.js';
 import {
   APPLY_ACTIVITY,
@@ -39,6 +39,7 @@ import {
 } from '../contract/session.js';
 import { VERSION } from '../contract/version.js';
 import { failure } from '../temporal/failures.js';
+import { UnsignalledWorker } from '../temporal/unsignalled-worker.js';
 import type { Presence } from './presence.js';
 import type { LeaseTask, OwnerTask, SessionKeeper } from './session-keeper.js';
 import type { SlotGate } from './slots.js';
@@ -63,7 +64,7 @@ export interface SupervisorWorkersOptions {
 }
 
 export class SupervisorWorkers {
-  private workers: readonly Worker[] = [];
+  private workers: readonly UnsignalledWorker[] = [];
   private readonly runs: Promise<void>[] = [];
 
   private constructor(private readonly options: SupervisorWorkersOptions) {}
@@ -102,9 +103,7 @@ export class SupervisorWorkers {
   }
 
   async stop(): Promise<void> {
-    for (const worker of this.workers) {
-      if (worker.getState() === 'RUNNING') worker.shutdown();
-    }
+    for (const worker of this.workers) worker.end();
     await Promise.allSettled(this.runs);
   }
 
@@ -120,13 +119,13 @@ export class SupervisorWorkers {
     } as const;
   }
 
-  private async createFleetWorker(): Promise<Worker> {
+  private async createFleetWorker(): Promise<UnsignalledWorker> {
     if (!existsSync(FLEET_BUNDLE)) {
       throw new AtlasError('ModuleLoadFailed', `The prebuilt workflow bundle ${FLEET_BUNDLE} is missing.`, {
         next: 'Run `npm run build`.',
       });
     }
-    return await Worker.create({
+    return await UnsignalledWorker.create({
       ...this.common(),
       taskQueue: fleetControlQueue(this.options.fleet),
       workflowBundle: { codePath: FLEET_BUNDLE },
@@ -141,7 +140,7 @@ export class SupervisorWorkers {
     keeper: SessionKeeper,
     presence: () => Presence,
     apply: (request: ApplyRequest) => Promise<ApplyAnswer>,
-  ): Promise<Worker> {
+  ): Promise<UnsignalledWorker> {
     const activities = {
       ...ownerActivities(() => keeper),
       [FORCE_RELEASE_ACTIVITY]: (request: ForceReleaseRequest): Promise<ReleaseAnswer> =>
@@ -154,7 +153,7 @@ export class SupervisorWorkers {
         });
       },
     };
-    return Worker.create({
+    return UnsignalledWorker.create({
       ...this.common(),
       taskQueue: this.options.controlQueue,
       activities,
@@ -172,8 +171,8 @@ export class SupervisorWorkers {
     asked: (given: LeaseArguments) => readonly string[],
     keeper: SessionKeeper,
     gate: SlotGate,
-  ): Promise<Worker> {
-    return Worker.create({
+  ): Promise<UnsignalledWorker> {
+    return UnsignalledWorker.create({
       ...this.common(),
       taskQueue,
       activities: acquireActivities(asked, (task) => keeper.acquire(task)),

@@ -42,6 +42,9 @@ interface RunningAttempt {
   readonly ended: Promise<void>;
 }
 
+/** Whom the guard asks: the supervisor, over its socket or in the same process. */
+export type AttemptLink = Pick<SupervisorLink, 'beginAttempt' | 'endAttempt'>;
+
 type CancelSession = Extract<ExecutorCommand, { type: 'cancel-session' }>;
 
 export class AttemptGuard {
@@ -50,7 +53,7 @@ export class AttemptGuard {
   private readonly running = new Map<string, RunningAttempt>();
 
   constructor(
-    private readonly link: Pick<SupervisorLink, 'beginAttempt' | 'endAttempt'>,
+    private readonly link: AttemptLink,
     private readonly incarnation: string,
     private readonly worker: CurrentWorker,
     private readonly memories: SessionMemories,
@@ -68,9 +71,19 @@ export class AttemptGuard {
     }
   }
 
-  /** Ends every attempt, in a session or not. */
-  cancelAll(reason: Error): void {
-    for (const attempt of this.running.values()) attempt.abort.abort(reason);
+  /** Cancels every attempt, which fails so that the server hands it out again. */
+  cancelAll(message: string): void {
+    for (const attempt of this.running.values()) attempt.abort.abort(failure('ExecutorDied', message));
+  }
+
+  /** How many attempts have not ended. */
+  get runningCount(): number {
+    return this.running.size;
+  }
+
+  /** Resolves when no attempt runs. */
+  async allEnded(): Promise<void> {
+    while (this.running.size > 0) await Promise.all([...this.running.values()].map(({ ended }) => ended));
   }
 
   /** The interceptor of one activity on the unique queue. */

@@ -13,23 +13,17 @@ import {
   Worker,
   type WorkerOptions,
 } from '@temporalio/worker';
-import { provide } from '../activity/provider.js';
 import type { CurrentWorker } from '../activity/index.js';
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorSettings } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
-import { PING_ACTIVITY } from '../contract/probe.js';
 import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
-import { throwingFailures } from './failures.js';
 import type { WithdrawnCapabilities } from './withdrawn.js';
+import { pinnedWorkerOptions, providingWorker } from './worker-options.js';
 
 /** See the supervisor's Workers: what a dead process had cached must be free again soon. */
 const STICKY_TIMEOUT = '2s';
-/** Pinned activities at once; their number is bounded by the sessions, so this only guards against runaway fan-out. */
-const MAX_PINNED = 200;
-/** How often the progress of a pinned activity reaches the server at most; a heartbeat costs it some milliseconds. */
-const PROGRESS_INTERVAL = '1s';
 /** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
 const FORCE_STOP_EXTRA_MS = 5_000;
 const MAX_CACHED_WORKFLOWS = 200;
@@ -62,12 +56,9 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
     shutdownGraceTime: graceMs,
     shutdownForceTime: graceMs + FORCE_STOP_EXTRA_MS,
   } as const satisfies Partial<WorkerOptions>;
-  const providing: ActivityInterceptorsFactory = () => ({
-    inbound: { execute: (input, next) => throwingFailures(() => provide({ worker }, () => next(input))) },
-  });
   const pooled = {
     maxConcurrentActivityTaskExecutions: settings.maxActivities,
-    interceptors: { activity: [providing] },
+    interceptors: { activity: [providingWorker(worker)] },
   };
   const code = await workflowCode(settings.workflows);
   // Side by side: the one for workflows waits for a thread that loads the SDK again.
@@ -77,7 +68,9 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       const isChecked = capabilities.some((capability) => settings.checkedCapabilities.includes(capability));
       return Worker.create({
         ...common,
-        ...(isChecked ? withdrawable(capabilities, withdrawn, settings.maxActivities, providing) : pooled),
+        ...(isChecked
+          ? withdrawable(capabilities, withdrawn, settings.maxActivities, providingWorker(worker))
+          : pooled),
         taskQueue: pooledQueue(settings.fleet, capabilities),
         ...(runsWorkflows
           ? {
@@ -93,12 +86,7 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       ...common,
       taskQueue: settings.queue,
       // Beside the user's: whoever probes the worker wants to know whether pinned activities run here.
-      activities: { ...activities, [PING_ACTIVITY]: () => Promise.resolve() },
-      maxConcurrentActivityTaskExecutions: MAX_PINNED,
-      // Core would hold reports back for most of the heartbeat timeout, and whoever watches would see nothing move.
-      maxHeartbeatThrottleInterval: PROGRESS_INTERVAL,
-      defaultHeartbeatThrottleInterval: PROGRESS_INTERVAL,
-      interceptors: { activity: [(context) => ({ inbound: guard.interceptor(context) })] },
+      ...pinnedWorkerOptions(activities, guard),
     }),
   ]);
 }

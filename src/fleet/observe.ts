@@ -215,6 +215,7 @@ export class FleetView {
         host: identity.host,
         pid: identity.pid,
         startedAt: iso(identity.startedAtMs),
+        ...(identity.embedded === true ? { embedded: true } : {}),
         heartbeatAgeMs,
         executor: live === null ? null : { state: live.executor.state, restarts: live.executor.restarts },
         disk: live?.disk ?? null,

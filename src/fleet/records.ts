@@ -73,6 +73,8 @@ export interface WorkerRecord {
   readonly pid: number;
   /** When its daemon started, ISO 8601, by the clock of its host. */
   readonly startedAt: string;
+  /** It runs inside a user's own process, by `SessionWorkerPlugin`; absent for atlasd. */
+  readonly embedded?: true;
   /** Milliseconds since the last presence, by the clocks of the server and of this host; null when there is none. */
   readonly heartbeatAgeMs: number | null;
   readonly executor: { readonly state: ExecutorState; readonly restarts: number } | null;

@@ -91,7 +91,7 @@ class TestExecutor {
   die(reason: ApplicationFailure): void {
     this.end.abort(reason);
     // What can be told to stop must not go on after its test.
-    this.guard.cancelAll(reason);
+    this.guard.cancelAll(reason.message);
   }
 
   async runPinned(context: Context, args: unknown[], call: () => Promise<unknown>): Promise<unknown> {
@@ -203,7 +203,7 @@ class Life {
     const before = this.executor;
     this.executor = this.newExecutor();
     before.die(failure('ExecutorDied', reason));
-    await this.keeper.failAttempts([this.executor.incarnation]);
+    await this.keeper.failAttempts();
   }
 
   /** What has begun may still want to talk after the worker was lost, which must be as silent as a dead one. */

@@ -93,6 +93,8 @@ export interface ArenaWorker {
   readonly host: HostFaults;
   readonly stateDirectory: string;
   atlasd: Atlasd;
+  /** The restart that is under way; of an embedded worker several may want one. */
+  restarting?: Promise<void>;
 }
 
 export interface ArenaOptions {
@@ -102,6 +104,11 @@ export interface ArenaOptions {
   readonly presenceTtlMs: number;
   /** Another `bin/atlasd.js` than that of the build, for mutants. */
   readonly program?: string;
+  /**
+   * The workers are programs that hold sessions in their own process. Where atlasd kills its executor, such a process kills
+   * itself, and is started again as a service manager does it.
+   */
+  readonly embedded?: boolean;
 }
 
 /** A time in which a worker must take no session: from the answer to the order to the order that opens it. */
@@ -116,6 +123,10 @@ export class Arena {
   readonly cordons: Cordon[] = [];
   /** When a supervisor was killed in the middle of a deploy, until it was up again. */
   readonly kills: { readonly worker: string; readonly fromMs: number; readonly toMs: number }[] = [];
+
+  /** How often an embedded worker has killed its process at a fence. */
+  selfKills = 0;
+  private closed = false;
 
   private constructor(
     readonly options: ArenaOptions,
@@ -141,7 +152,9 @@ export class Arena {
         return { ...place, atlasd };
       }),
     );
-    return new Arena(options, fleet, log, workers);
+    const arena = new Arena(options, fleet, log, workers);
+    for (const worker of workers) arena.restartWhenItKillsItself(worker);
+    return arena;
   }
 
   get client(): Client {
@@ -175,6 +188,25 @@ export class Arena {
 
   /** The same worker again, whatever has become of its processes. */
   async restart(worker: ArenaWorker): Promise<void> {
+    const before = worker.restarting ?? Promise.resolve();
+    worker.restarting = before.then(() => this.startAgain(worker));
+    await worker.restarting;
+  }
+
+  /** By its fence; every other end is that of a fault, which starts the worker again itself. */
+  private restartWhenItKillsItself(worker: ArenaWorker): void {
+    if (this.options.embedded !== true) return;
+    const { atlasd } = worker;
+    void atlasd.exited.then(async ({ signal }) => {
+      if (signal !== 'SIGKILL' || atlasd.killed || this.closed || worker.atlasd !== atlasd) return;
+      this.selfKills += 1;
+      await this.restart(worker);
+    });
+  }
+
+  private async startAgain(worker: ArenaWorker): Promise<void> {
+    // It had killed itself just before a fault did, and is up again.
+    if (worker.atlasd.running) await worker.atlasd.killAll();
     const options = workerOptions(this.options, this.fleet, worker);
     // Its link, or the server, may be away: it is tried again as a service manager does it.
     const deadlineMs = performance.now() + RESTART_MS;
@@ -182,6 +214,7 @@ export class Arena {
       worker.atlasd = await spawnWorker(options);
       try {
         await worker.atlasd.event('worker-ready', () => true, { timeoutMs: RESTART_MS });
+        this.restartWhenItKillsItself(worker);
         return;
       } catch (error) {
         if (performance.now() > deadlineMs) throw error;
@@ -217,10 +250,12 @@ export class Arena {
   }
 
   async close(): Promise<void> {
+    this.closed = true;
     await Promise.all(
-      this.workers.map(async ({ atlasd, proxy }) => {
-        if (atlasd.running) await atlasd.killAll();
-        await proxy.close();
+      this.workers.map(async (worker) => {
+        await worker.restarting?.catch(() => undefined);
+        if (worker.atlasd.running) await worker.atlasd.killAll();
+        await worker.proxy.close();
       }),
     );
   }

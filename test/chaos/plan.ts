@@ -161,3 +161,20 @@ export function describeFault(fault: PlannedFault): string {
   const time = fault.forMs === 0 ? '' : ` for ${(fault.forMs / 1_000).toFixed(1)} s`;
   return `${(fault.atMs / 1_000).toFixed(1)} s ${fault.kind}${where}${time}`;
 }
+
+/** What a fault of one of atlasd's two processes is where there is only one; the others are what they are. */
+const EMBEDDED_FAULT: Partial<Record<WorkerFault, WorkerFault>> = {
+  'kill-supervisor': 'kill-both',
+  'kill-executor': 'kill-both',
+  'freeze-supervisor': 'freeze-both',
+  'freeze-executor': 'freeze-both',
+};
+
+/** The same schedule for workers that hold sessions in a process of their user's: a fault of a part is one of it all. */
+export function embeddedPlan(plan: Plan): Plan {
+  const faults = plan.faults.map((fault): PlannedFault => {
+    if (!('worker' in fault) || fault.kind === 'deploy') return fault;
+    return { ...fault, kind: EMBEDDED_FAULT[fault.kind] ?? fault.kind };
+  });
+  return { ...plan, faults };
+}

@@ -38,6 +38,13 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
     rule: 'workflow-imports-common-for-types-only',
   },
   { file: 'executor/daemon.ts', code: `import '../daemon/other.js';`, rule: 'executor-never-imports-daemon' },
+  {
+    file: 'embedded/allowed.ts',
+    code: `import '../daemon/other.js'; import '../executor/attempts.js';`,
+    rule: null,
+  },
+  { file: 'embedded/executor.ts', code: `import '../executor/other.js';`, rule: 'embedded-runs-no-executor-process' },
+  { file: 'daemon/embedded.ts', code: `import '../embedded/other.js';`, rule: 'nothing-imports-the-embedded-worker' },
   { file: 'commands/allowed.ts', code: `import 'commander'; import '../terminal/other.js';`, rule: null },
   {
     file: 'commands/daemon.ts',
@@ -95,9 +102,17 @@ const CASES: readonly { file: string; code: string; rule: string | null }[] = [
 ];
 
 /** Harmless targets. */
-const OTHERS = ['contract', 'workflow', 'daemon', 'executor', 'testing', 'local', 'terminal', 'jobs/document'].map(
-  (folder) => `${folder}/other.ts`,
-);
+const OTHERS = [
+  'contract',
+  'workflow',
+  'daemon',
+  'executor',
+  'testing',
+  'embedded',
+  'local',
+  'terminal',
+  'jobs/document',
+].map((folder) => `${folder}/other.ts`);
 
 /** A second tree, as one configuration file can not both obey and break its rule. */
 const CONFIG_BREAKS = [
@@ -114,7 +129,10 @@ async function cruise(files: readonly { file: string; code: string }[]): Promise
   root = await mkdtemp(join(tmpdir(), 'at-'));
   for (const { file, code } of [
     ...files,
-    ...[...OTHERS, 'jobs/document/settings.ts'].map((other) => ({ file: other, code: 'export {};' })),
+    ...[...OTHERS, 'jobs/document/settings.ts', 'executor/attempts.ts'].map((other) => ({
+      file: other,
+      code: 'export {};',
+    })),
   ]) {
     const path = join(root, 'src', file);
     await mkdir(dirname(path), { recursive: true });

@@ -21,7 +21,7 @@ export function workerText(worker: WorkerRecord, sessions: readonly SessionRecor
         ['Withdrawn', `${capability}, since ${since} (${ago(since)}): ${reason}`] as const,
     ),
     ['Last seen', seenText(worker)],
-    ['Host', `${worker.host}, process ${worker.pid}`],
+    ['Host', `${worker.host}, process ${worker.pid}${worker.embedded === true ? ', embedded in a program' : ''}`],
     ['Started', `${worker.startedAt} (${ago(worker.startedAt)})`],
     ['Version', worker.version],
     ['Executor', executorText(worker)],

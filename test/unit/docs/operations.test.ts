@@ -1,4 +1,4 @@
-/** The table of log events in docs/operations.md has every event of the daemon and the executor, and no other. */
+/** The table of log events in docs/operations.md has every event of a worker, and no other. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const read = (path: string): string => readFileSync(`${ROOT}${path}`, 'utf8');
 
-const logged = ['src/daemon', 'src/executor', 'src/temporal'].flatMap((folder) =>
+const logged = ['src/daemon', 'src/executor', 'src/embedded', 'src/temporal'].flatMap((folder) =>
   readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))
     .flatMap((name) => [...read(`${folder}/${name}`).matchAll(/\bevent: ([^,}\n]+)/g)])

@@ -1,0 +1,202 @@
+/** Sessions held inside a user's own process, by the plugin: real programs, real signals, and what they left behind. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { type Atlasd, type AtlasdOptions, temporaryDirectory } from '../support/atlasd.js';
+import { runAtlas } from '../support/cli.js';
+import {
+  eventually,
+  runWorkflow,
+  sessionsOf,
+  spawnWorker,
+  startWorker,
+  startWorkflow,
+  workersOf,
+} from '../support/fixtures.js';
+import { uniqueFleet } from '../support/fleet.js';
+import { activitiesOf } from '../support/history.js';
+import { linesOf, untilLine } from '../support/promises.js';
+import { startProxy } from '../support/proxy.js';
+import { temporalAddress, useClient } from '../support/server.js';
+
+const PROGRAM = fileURLToPath(new URL('../fixtures/embedded-worker.mjs', import.meta.url));
+
+interface Sequence {
+  readonly before: { readonly worker: string; readonly pid: number };
+  readonly after: { readonly worker: string; readonly pid: number };
+  readonly attempt: number;
+  readonly state: string;
+}
+
+async function spawnEmbedded(options: AtlasdOptions): Promise<Atlasd> {
+  return await spawnWorker({ ...options, program: PROGRAM });
+}
+
+async function startEmbedded(options: AtlasdOptions): Promise<Atlasd> {
+  return await (await spawnEmbedded(options)).ready();
+}
+
+/** The same program again, as its service manager starts it. */
+async function restartEmbedded({ fleet, name, stateDirectory, address }: Atlasd): Promise<Atlasd> {
+  return await startEmbedded({ fleet, name, stateDirectory, address });
+}
+
+describe('a worker inside a process of its user', () => {
+  const client = useClient();
+
+  it('runs pinned and pooled activities there, within its cap, and frees slot and scratch', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startEmbedded({
+      fleet,
+      name: 'mine',
+      capabilities: ['gpu'],
+      args: ['--max-sessions', '1'],
+    });
+    const result = await runWorkflow<Sequence>(client(), fleet, 'sequence', { session: { capabilities: ['gpu'] } });
+    expect(result).toMatchObject({ attempt: 1, state: 'by attempt 1', before: { worker: 'mine', pid: worker.pid } });
+    expect(result.after).toEqual(result.before);
+    expect(await runWorkflow(client(), fleet, 'pooledCall', {})).toBe('mine');
+    expect(await runWorkflow(client(), fleet, 'pooledCall', { capabilities: ['gpu'] })).toBe('mine');
+    expect(await runWorkflow(client(), fleet, 'workerCall')).toBe('mine');
+    // A second holder at the same time would find the file there.
+    const path = join(await temporaryDirectory(), 'file');
+    const holders = await Promise.all(
+      Array.from({ length: 4 }, () => startWorkflow(client(), fleet, 'exclusiveHolder', { path, ms: 300 })),
+    );
+    await Promise.all(holders.map((holder) => holder.result()));
+    expect(await readdir(join(worker.stateDirectory, 'scratch'))).toEqual([]);
+    expect(await workersOf(client(), fleet)).toMatchObject([
+      { name: 'mine', state: 'ready', cap: 1, pid: worker.pid, embedded: true, executor: { state: 'ready' } },
+    ]);
+  });
+
+  it('ends a running session at SIGTERM, serves it until then, and resolves run()', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startEmbedded({ fleet, name: 'mine' });
+    const log = join(await temporaryDirectory(), 'log');
+    // Nobody else could run its workflow, or its last two steps.
+    const handle = await startWorkflow(client(), fleet, 'sequence', { holdMs: 2_000, log });
+    await eventually(async () => (await sessionsOf(client(), fleet))[0]?.step?.activity === 'hold', {
+      what: 'the step',
+    });
+    worker.signal('SIGTERM');
+    expect(await worker.exited).toEqual({ code: 0, signal: null });
+    expect(worker.events.some(({ event }) => event === 'run-ended')).toBe(true);
+    expect(await handle.result()).toMatchObject({ attempt: 1, after: { pid: worker.pid } });
+    expect((await workersOf(client(), fleet)).map(({ state }) => state)).toEqual(['stopped']);
+  });
+
+  it('goes on with its sessions after kill -9, and redoes no step', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startEmbedded({ fleet, name: 'mine' });
+    const log = join(await temporaryDirectory(), 'log');
+    const handle = await startWorkflow(client(), fleet, 'writer', { log, wait: true });
+    await untilLine(log, '1:first');
+    await worker.kill();
+    const again = await restartEmbedded(worker);
+    await again.event('resume');
+    await handle.signal('resume');
+    expect(await handle.result()).toMatchObject({ attempt: 1, worker: 'mine' });
+    const begun = (await linesOf(log)).filter(({ what }) => what === 'begin');
+    expect(begun.map(({ label, pid }) => `${label} ${pid}`)).toEqual([
+      `1:first ${worker.pid}`,
+      `1:middle ${again.pid}`,
+      `1:last ${again.pid}`,
+    ]);
+  });
+
+  it('has the step that a kill interrupted attempted again at once, and no other', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startEmbedded({ fleet, name: 'mine' });
+    const log = join(await temporaryDirectory(), 'log');
+    // Its heartbeat would be missed after 100 s only.
+    const handle = await startWorkflow(client(), fleet, 'writer', { log, ms: 1_500 });
+    await untilLine(log, '1:middle');
+    await worker.kill();
+    await restartEmbedded(worker);
+    expect(await handle.result()).toMatchObject({ attempt: 1, worker: 'mine' });
+    const steps = (await activitiesOf(handle)).filter(({ type }) => type === 'write');
+    expect(steps.map(({ attempt }) => attempt)).toEqual([1, 2, 1]);
+  });
+
+  it('is drained by the command, and its run() resolves where the drain was to stop it', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startEmbedded({ fleet, name: 'mine' });
+    const log = join(await temporaryDirectory(), 'log');
+    const handle = await startWorkflow(client(), fleet, 'sequence', { holdMs: 1_500, log });
+    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session' });
+    const drained = await runAtlas(['drain', 'mine', '--wait', '--stop', '--fleet', fleet], {
+      env: { ATLAS_OPERATOR: 'ops@bastion' },
+    });
+    expect(drained, drained.stderr).toMatchObject({ exit: 0 });
+    expect(await handle.result()).toMatchObject({ attempt: 1, after: { pid: worker.pid } });
+    expect(await worker.exited).toEqual({ code: 0, signal: null });
+  });
+
+  it.each([
+    { what: 'ignores its cancellation while the link is cut', mode: 'stubborn', isCut: true },
+    { what: 'keeps the event loop busy', mode: 'busy', isCut: false },
+  ])('is killed before a session is redone whose activity $what', async ({ mode, isCut }) => {
+    const fleet = uniqueFleet();
+    const proxy = await startProxy(temporalAddress());
+    const args = ['--presence-ttl', '1s'];
+    const away = await startEmbedded({ fleet, name: 'away', address: proxy.address, args });
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { recoveryWindow: '3s' };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode, wait: true });
+    await untilLine(log, '1:first');
+    // A fleet may have workers of both kinds.
+    const other = await startWorker({ fleet, name: 'other', args });
+    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
+    await handle.signal('resume');
+    await untilLine(log, '1:middle');
+    if (isCut) proxy.cut();
+    expect(await away.exited).toEqual({ code: null, signal: 'SIGKILL' });
+    expect(away.plainOutput).toContain(`process ${away.pid} is killed: an activity has not ended`);
+    await untilLine(log, '2:first');
+    const lines = await linesOf(log);
+    const redone = lines.findIndex(({ label }) => label.startsWith('2:'));
+    expect(lines.slice(redone).every(({ worker }) => worker === 'other')).toBe(true);
+    await handle.terminate();
+    // It would wait half a minute for an activity that ignores its cancellation.
+    await other.killAll();
+  });
+
+  it('tells of an activity that outlives the stop, keeps its directory locked, and is killed at the fence', async () => {
+    const fleet = uniqueFleet();
+    const args = ['--presence-ttl', '1s', '--grace', '100ms'];
+    const worker = await startEmbedded({ fleet, name: 'mine', args });
+    const log = join(await temporaryDirectory(), 'log');
+    const session = { recoveryWindow: '12s' };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode: 'stubborn' });
+    await untilLine(log, '1:middle');
+    worker.signal('SIGTERM');
+    expect(await worker.event('run-failed')).toMatchObject({
+      code: 'ExecutorFailed',
+      msg: 'The session worker has stopped, but 1 of its activities ignore their cancellation and still run.',
+    });
+    const second = await spawnEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
+    expect(await second.event('run-failed')).toMatchObject({ code: 'StateDirLocked' });
+    expect(await worker.exited).toEqual({ code: null, signal: 'SIGKILL' });
+    // What it held is on disk, and goes on.
+    const third = await startEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
+    expect(await third.event('resume')).toMatchObject({ owner: handle.workflowId });
+    await handle.terminate();
+    await third.killAll();
+  });
+
+  it('rejects run() when its directory is used, or its name is held, by another', async () => {
+    const fleet = uniqueFleet();
+    const args = ['--presence-ttl', '1s'];
+    const first = await startEmbedded({ fleet, name: 'twin', args });
+    const [sameDirectory, sameName] = await Promise.all([
+      spawnEmbedded({ fleet, name: 'twin', stateDirectory: first.stateDirectory, args }),
+      spawnEmbedded({ fleet, name: 'twin', args }),
+    ]);
+    expect(await sameDirectory.event('run-failed')).toMatchObject({ code: 'StateDirLocked' });
+    expect(await sameName.event('run-failed')).toMatchObject({ code: 'NameConflict' });
+    // The connections could be closed, so nothing is left that keeps the program alive.
+    expect((await Promise.all([sameDirectory.exited, sameName.exited])).map(({ code }) => code)).toEqual([3, 3]);
+  });
+});
