@@ -46,10 +46,10 @@ module.exports = {
     },
     {
       name: 'embedded-runs-no-executor-process',
-      comment: 'Of the executor it needs the guard of attempts; the rest of it is about being a child process.',
+      comment: 'Of the executor it needs the guard of attempts and the memory of sessions; the rest of it is about being a child process.',
       severity: 'error',
       from: { path: '^src/embedded/' },
-      to: { path: '^src/executor/', pathNot: '^src/executor/(attempts|worker-options|failures)\\.ts$' },
+      to: { path: '^src/executor/', pathNot: '^src/executor/(attempts|memories|worker-options|failures)\\.ts$' },
     },
     {
       name: 'commands-never-import-daemon-or-executor',
