@@ -131,8 +131,6 @@ export async function ofWithSession(): Promise<void> {
   );
   // @ts-expect-error One worker, not several.
   await withSession({ prefer: ['worker-7'] }, async () => undefined);
-  // @ts-expect-error A duration has a unit.
-  await withSession({ prefer: 'worker-7', preferFor: true }, async () => undefined);
   // @ts-expect-error A priority is more than its key.
   await withSession({ priority: 1 }, async () => undefined);
   // @ts-expect-error There is no such part of a priority.
