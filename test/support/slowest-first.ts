@@ -30,6 +30,7 @@ export const SLOWEST: readonly string[] = [
   'test/golden/atlas.test.ts',
   'test/pty/top.test.ts',
   'test/integration/dev.test.ts',
+  'test/integration/affinity.test.ts',
   'test/integration/example-own-activities.test.ts',
 ];
 
