@@ -46,7 +46,8 @@ module.exports = {
     },
     {
       name: 'embedded-runs-no-executor-process',
-      comment: 'Of the executor it needs the guard of attempts and the memory of sessions; the rest of it is about being a child process.',
+      comment:
+        'Of the executor it needs the guard of attempts and the memory of sessions; the rest of it is about being a child process.',
       severity: 'error',
       from: { path: '^src/embedded/' },
       to: { path: '^src/executor/', pathNot: '^src/executor/(attempts|memories|worker-options|failures)\\.ts$' },

@@ -77,6 +77,29 @@ describe('sessions', () => {
     await store('session', 'redo', handle, workers, { [directory]: '/srv/test' });
   });
 
+  it('rediscovered after a lost worker', async () => {
+    const fleet = uniqueFleet();
+    const workers = [await startWorker({ fleet, name: 'a' }), await startWorker({ fleet, name: 'b' })];
+    const directory = await temporaryDirectory();
+    const log = join(directory, 'log');
+    const handle = await startWorkflow(client(), fleet, 'affineCalls', { session: { leaseTtl: '2s' }, log, ms: 3_000 });
+    await eventually(async () => existsSync(log), { what: 'the pinned activities' });
+    const holder = await aSession(fleet);
+    await workers.find(({ name }) => name === holder)?.killAll();
+    await handle.result();
+    await store('session', 'rediscovered', handle, workers, { [directory]: '/srv/test' });
+  });
+
+  it('preferred workers, one that grants and one that nobody knows', async () => {
+    const fleet = uniqueFleet();
+    const worker = await startWorker({ fleet, name: 'a' });
+    for (const prefer of ['a', 'nobody']) {
+      const handle = await startWorkflow(client(), fleet, 'sequence', { session: { prefer, preferFor: '500ms' } });
+      await handle.result();
+      await store('session', prefer === 'a' ? 'preferred' : 'preferred-elsewhere', handle, [worker]);
+    }
+  });
+
   it('cancel while holding', async () => {
     const fleet = uniqueFleet();
     const worker = await startWorker({ fleet });

@@ -34,6 +34,7 @@ export const SLOWEST: readonly string[] = [
   'test/integration/dev.test.ts',
   'test/integration/examples.test.ts',
   'test/integration/placement.test.ts',
+  'test/integration/affinity.test.ts',
   'test/integration/example-own-activities.test.ts',
 ];
 

@@ -65,6 +65,20 @@ export async function ofPooledActivities(): Promise<void> {
   const activities = pooled<Activities>({ capabilities: ['gpu'], startToCloseTimeout: '1 minute' });
   const bytes = await activities.download('https://example.org');
   exactly<number>()(bytes, true);
+  exactly<{ summary: string }>()(await activities.summarize('text'), true);
+  // @ts-expect-error The argument has another type.
+  await activities.download(7);
+  // @ts-expect-error An argument is missing.
+  await activities.download();
+  // @ts-expect-error There is no such activity.
+  await activities.upload('x');
+  // @ts-expect-error What it returns is a number.
+  const _text: string = await activities.download('x');
+  // @ts-expect-error A function that returns no promise is no activity.
+  activities.count('text');
+  pooled<Activities>({ startToCloseTimeout: '1 minute', priority: { priorityKey: 1, fairnessKey: 'tenant' } });
+  // @ts-expect-error The key is a number.
+  pooled<Activities>({ startToCloseTimeout: '1 minute', priority: { priorityKey: 'high' } });
   // @ts-expect-error Workflow code never writes a queue name.
   pooled<Activities>({ taskQueue: 'atlas-gpu', startToCloseTimeout: '1 minute' });
   // @ts-expect-error A list of words, not one.
@@ -74,6 +88,15 @@ export async function ofPooledActivities(): Promise<void> {
 export async function ofActivitiesOnOneWorker(): Promise<void> {
   const activities = workerActivities<Activities>(session.queue, { startToCloseTimeout: '1 minute' });
   exactly<number>()(await activities.download('https://example.org'), true);
+  exactly<{ summary: string }>()(await activities.summarize('text', 3), true);
+  // @ts-expect-error The argument has another type.
+  await activities.download(7);
+  // @ts-expect-error An argument is missing.
+  await activities.download();
+  // @ts-expect-error There is no such activity.
+  await activities.upload('x');
+  // @ts-expect-error A function that returns no promise is no activity.
+  activities.count('text');
   // @ts-expect-error As with pinned ones, the options are those of the proxy.
   await activities.download.executeWithOptions({}, ['https://example.org']);
   // @ts-expect-error The queue is the first argument.
@@ -95,12 +118,29 @@ export async function ofWithSession(): Promise<void> {
   const options: SessionOptions = {};
   // @ts-expect-error The options are read once and not changed.
   options.onLost = 'fail';
-  // @ts-expect-error There are two policies.
+  // @ts-expect-error There are three policies.
   await withSession({ onLost: 'ignore' }, async () => undefined);
+  for (const onLost of ['redo', 'rediscover', 'fail'] as const) await withSession({ onLost }, async () => undefined);
+  await withSession(
+    {
+      prefer: session.worker,
+      preferFor: '2 seconds',
+      priority: { priorityKey: 1, fairnessKey: 'tenant', fairnessWeight: 2 },
+    },
+    async () => undefined,
+  );
+  // @ts-expect-error One worker, not several.
+  await withSession({ prefer: ['worker-7'] }, async () => undefined);
+  // @ts-expect-error A priority is more than its key.
+  await withSession({ priority: 1 }, async () => undefined);
+  // @ts-expect-error There is no such part of a priority.
+  await withSession({ priority: { key: 1 } }, async () => undefined);
   // @ts-expect-error There is no such option.
   await withSession({ leaseTTL: '30 seconds' }, async () => undefined);
   // @ts-expect-error The body is asynchronous: what it returns at once, nothing pinned has made.
   await withSession({}, () => 7);
+  // @ts-expect-error The worker is where the session is, and not where it shall be.
+  session.worker = 'worker-7';
   // @ts-expect-error A session can not be made by hand to be another's.
   session.queue = 'q';
 }
