@@ -64,10 +64,10 @@ function endOf(code: number | null): string {
 
 function lastLine(text: string): string {
   const lines = text
-    // eslint-disable-next-line no-control-regex -- what a command writes goes to terminals and logs
+     
     .replace(/\u001b\[[0-9;]*[A-Za-z]/g, '')
     .split(/[\r\n]+/)
-    // eslint-disable-next-line no-control-regex -- the same
+     
     .map((line) => line.replace(/[\u0000-\u001f\u007f]/g, ' ').trim());
   return lines.findLast((line) => line !== '')?.slice(0, REASON_CHARS) ?? '';
 }
