@@ -62,7 +62,14 @@ describe('a checked capability', () => {
     const { stdout } = await runAtlas(['workers', 'ls', '--fleet', fleet]);
     expect(stdout).toMatch(/gpu!,ocr .*gpu: its check ended with exit code 3/);
     const view = new FleetClient(client(), { fleet });
-    const pools = await view.listPools(await view.look());
+    // The end of the sessions from before may not be in the presence yet.
+    const pools = await eventually(
+      async () => {
+        const look = await view.look();
+        return look.sessions.length === 0 && (await view.listPools(look));
+      },
+      { what: 'all slots free' },
+    );
     expect(pools.map(({ pool, freeSlots, reason }) => [pool, freeSlots, reason])).toEqual([
       ['any', 4, null],
       ['gpu', 0, 'gpu withdrawn on every worker that takes sessions'],

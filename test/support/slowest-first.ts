@@ -26,6 +26,8 @@ export const SLOWEST: readonly string[] = [
   'test/integration/document.test.ts',
   'test/integration/document-kill.test.ts',
   'test/integration/outages.test.ts',
+  'test/integration/capability-check.test.ts',
+  'test/integration/testing.test.ts',
   'test/unit/jobs/document/shared-pdfs.test.ts',
   'test/model/protocol/protocol.test.ts',
   'test/unit/jobs/document/ocr.test.ts',

@@ -43,11 +43,6 @@ export const WORKER_VIEW: ListView<WorkerRecord> = {
   ],
   selectors: [
     { name: 'cap', help: 'a capability that it has', of: ({ capabilities }) => capabilities },
-    {
-      name: 'withdrawn',
-      help: 'a capability that it has withdrawn',
-      of: ({ withdrawn }) => withdrawn.map(({ capability }) => capability),
-    },
     { name: 'state', help: 'as in the column STATE', of: ({ state }) => [state], values: STATES },
     { name: 'name', help: 'its name', of: ({ name }) => [name] },
     { name: 'host', help: 'the name of its host', of: ({ host }) => [host] },
@@ -57,6 +52,11 @@ export const WORKER_VIEW: ListView<WorkerRecord> = {
       help: 'what operators want of it, dead or alive: open, cordoned, draining or drained',
       of: ({ scheduling }) => [scheduling.scheduling],
       values: ['open', 'cordoned', 'draining', 'drained'],
+    },
+    {
+      name: 'withdrawn',
+      help: 'a capability that it has withdrawn',
+      of: ({ withdrawn }) => withdrawn.map(({ capability }) => capability),
     },
   ],
   sortFields: [

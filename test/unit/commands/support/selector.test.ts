@@ -59,7 +59,7 @@ describe('a selector', () => {
 
   it('with an unknown field or value suggests the one that was meant', () => {
     expect(() => workers('sate=lost')).toThrow(
-      '--selector: "sate" is not a field; there are cap, state, name, host, version, scheduling. Did you mean state?',
+      '--selector: "sate" is not a field; there are cap, state, name, host, version, scheduling, withdrawn. Did you mean state?',
     );
     expect(() => workers('state=lots')).toThrow(/state is never "lots"; .* Did you mean lost\?$/);
     expect(() => sessions('leaked=yes')).toThrow('leaked is never "yes"; it is one of true, false.');
