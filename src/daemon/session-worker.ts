@@ -28,6 +28,7 @@ import { SessionKeeper } from './session-keeper.js';
 import { openSessionLedger } from './session-ledger.js';
 import type { LedgerRecord, SessionTable } from './session-table.js';
 import { SlotGate } from './slots.js';
+import type { ProcessIdentity } from './process-identity.js';
 import type { StateDirectory } from './state-directory.js';
 import { systemClock } from './system-clock.js';
 import type { SupervisorWorkers } from './workers.js';
@@ -153,7 +154,7 @@ export class SessionWorker {
 
     // The executor loads Temporal while this process does. It is let run the user's code once this process is connected
     // and fails what an earlier executor left.
-    await executor.start(this.sessionSide(desired));
+    await executor.start(this.sessionSide(desired, table));
 
     const [{ Presence, SupervisorWorkers, temporalPort }, connections] = await Promise.all([
       loadTemporal(),
@@ -309,9 +310,14 @@ export class SessionWorker {
     const old = table.executor();
     if (old === null) return;
     await endGroup(old, this.options.log);
-    const record: LedgerRecord = { type: 'executor', process: null };
+    await this.recordExecutor(table, null);
+  }
+
+  /** In the table as well, from which the ledger is written anew when it has grown. */
+  private async recordExecutor(table: SessionTable, process: ProcessIdentity | null): Promise<void> {
+    const record: LedgerRecord = { type: 'executor', process };
     table.apply(record);
-    await this.append(record, false);
+    await this.append(record, process !== null);
   }
 
   private async append(record: LedgerRecord, durable: boolean): Promise<void> {
@@ -354,7 +360,7 @@ export class SessionWorker {
 
   private executorWaiters: (() => void)[] = [];
 
-  private sessionSide(desired: DesiredKeeper): SessionSide {
+  private sessionSide(desired: DesiredKeeper, table: SessionTable): SessionSide {
     return {
       beginAttempt: (attempt) => this.requireKeeper().beginAttempt(attempt),
       endAttempt: (id, result) => this.requireKeeper().endAttempt(id, result),
@@ -365,11 +371,11 @@ export class SessionWorker {
         told: desired.untold() === undefined,
       }),
       order: (order) => this.order(desired, order),
-      executorStarted: (process) => this.append({ type: 'executor', process }, true),
+      executorStarted: (process) => this.recordExecutor(table, process),
       executorReady: () => {
         this.executorReady();
       },
-      executorEnded: (incarnation) => this.executorEnded(incarnation),
+      executorEnded: (incarnation) => this.executorEnded(table, incarnation),
       executorDegraded: () => {
         this.executorDegraded();
       },
@@ -394,10 +400,10 @@ export class SessionWorker {
     this.presence?.changed();
   }
 
-  private async executorEnded(incarnation: string): Promise<void> {
+  private async executorEnded(table: SessionTable, incarnation: string): Promise<void> {
     this.gate?.setClosed(true);
     // A full disk must not keep the attempts from being failed; a start finds the process group gone by itself.
-    await this.append({ type: 'executor', process: null }, false).catch((error: unknown) => {
+    await this.recordExecutor(table, null).catch((error: unknown) => {
       this.options.log.error(
         { event: 'ledger-write-failed', reason: String(error) },
         'The ledger could not be written',
