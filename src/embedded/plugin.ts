@@ -155,37 +155,53 @@ export class SessionWorkerPlugin implements WorkerPlugin {
       embedded: true,
     });
     const starting = session.start();
+    let failure: { readonly error: unknown } | undefined;
     try {
       const finished = starting.then(() => session.finished);
       await Promise.race([finished, workerStops, session.failed, executor.failed]);
-    } finally {
-      // A start that went on beside the stop would leave behind what it makes after it.
-      await Promise.race([settled(starting), settled(session.failed), settled(executor.failed)]);
-      await Promise.race([session.stop(graceMs()), stopStuck]);
-      await this.giveUp(executor, directory, log);
+    } catch (error) {
+      failure = { error };
     }
+    // A start that went on beside the stop would leave behind what it makes after it.
+    await Promise.race([settled(starting), settled(session.failed), settled(executor.failed)]);
+    const stopped = session.stop(graceMs()).then(() => true);
+    const isStopped = await Promise.race([stopped, stopStuck.then(() => false)]);
+    try {
+      await giveUp(isStopped, executor, directory, log);
+    } catch (error) {
+      failure ??= { error };
+    }
+    if (failure !== undefined) throw failure.error;
   }
+}
 
-  /**
-   * The directory is given up once no activity of its sessions runs: until then a second process must not take them up,
-   * and the thread of the executor still ends this one at their fence.
-   */
-  private async giveUp(executor: EmbeddedExecutor, directory: StateDirectory, log: EventLog): Promise<void> {
-    const gone = executor.settled().then(() => directory.release());
-    const { runningCount } = executor;
-    if (runningCount === 0) {
-      await gone;
-      return;
-    }
-    gone.catch((error: unknown) => {
-      log.error({ event: 'close-failed', reason: String(error) }, 'The state directory could not be given up');
-    });
-    throw new AtlasError(
-      'ExecutorFailed',
-      `The session worker has stopped, but ${runningCount} of its activities ignore their cancellation and still run.`,
-      { next: 'End the process; it is killed when the first of their sessions may go to another worker.' },
-    );
+/**
+ * The directory is given up once no activity of its sessions runs: until then a second process must not take them up,
+ * and the thread of the executor still ends this one at their fence.
+ */
+async function giveUp(
+  isStopped: boolean,
+  executor: EmbeddedExecutor,
+  directory: StateDirectory,
+  log: EventLog,
+): Promise<void> {
+  const next = 'End the process; until then its state directory stays locked.';
+  const { runningCount } = executor;
+  if (!isStopped && runningCount === 0)
+    throw new AtlasError('ExecutorFailed', 'The session worker did not stop in time.', { next });
+  const gone = executor.settled().then(() => (isStopped ? directory.release() : undefined));
+  if (runningCount === 0) {
+    await gone;
+    return;
   }
+  gone.catch((error: unknown) => {
+    log.error({ event: 'close-failed', reason: String(error) }, 'The state directory could not be given up');
+  });
+  throw new AtlasError(
+    'ExecutorFailed',
+    `The session worker has stopped, but ${runningCount} of its activities ignore their cancellation and still run.`,
+    { next },
+  );
 }
 
 async function settled(promise: Promise<unknown>): Promise<void> {

@@ -4,12 +4,11 @@
  *
  * Two fixed seeds run, a gentle and a wild one; `ATLAS_CHAOS_SEED=n` runs that one alone.
  */
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { EMBEDDED_PROGRAM } from '../support/embedded.js';
 import { embeddedPlan, planOf } from './plan.js';
 import { hit, report, runSchedule } from './schedule.js';
 
-const PROGRAM = fileURLToPath(new URL('../fixtures/embedded-worker.mjs', import.meta.url));
 /** Of each kind one that does not take long. */
 const DEFAULT_SEEDS = [2, 359];
 const SEED = process.env['ATLAS_CHAOS_SEED'];
@@ -20,7 +19,7 @@ describe('chaos with embedded workers', () => {
     'breaks no promise: seed %i',
     { timeout: ONE_SCHEDULE_MS },
     async (seed) => {
-      const outcome = await runSchedule(embeddedPlan(planOf(seed)), { program: PROGRAM, embedded: true });
+      const outcome = await runSchedule(embeddedPlan(planOf(seed)), { program: EMBEDDED_PROGRAM, embedded: true });
       report(outcome);
       expect(outcome.violations).toEqual([]);
       expect(outcome.faults.some((done) => hit(done, outcome.judged))).toBe(true);

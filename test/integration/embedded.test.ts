@@ -1,45 +1,21 @@
 /** Sessions held inside a user's own process, by the plugin: real programs, real signals, and what they left behind. */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { type Atlasd, type AtlasdOptions, temporaryDirectory } from '../support/atlasd.js';
+import { temporaryDirectory } from '../support/atlasd.js';
 import { runAtlas } from '../support/cli.js';
-import {
-  eventually,
-  runWorkflow,
-  sessionsOf,
-  spawnWorker,
-  startWorker,
-  startWorkflow,
-  workersOf,
-} from '../support/fixtures.js';
+import { restartEmbedded, spawnEmbedded, startEmbedded } from '../support/embedded.js';
+import { eventually, runWorkflow, sessionsOf, startWorkflow, workersOf } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { activitiesOf } from '../support/history.js';
 import { linesOf, untilLine } from '../support/promises.js';
-import { startProxy } from '../support/proxy.js';
-import { temporalAddress, useClient } from '../support/server.js';
-
-const PROGRAM = fileURLToPath(new URL('../fixtures/embedded-worker.mjs', import.meta.url));
+import { useClient } from '../support/server.js';
 
 interface Sequence {
   readonly before: { readonly worker: string; readonly pid: number };
   readonly after: { readonly worker: string; readonly pid: number };
   readonly attempt: number;
   readonly state: string;
-}
-
-async function spawnEmbedded(options: AtlasdOptions): Promise<Atlasd> {
-  return await spawnWorker({ ...options, program: PROGRAM });
-}
-
-async function startEmbedded(options: AtlasdOptions): Promise<Atlasd> {
-  return await (await spawnEmbedded(options)).ready();
-}
-
-/** The same program again, as its service manager starts it. */
-async function restartEmbedded({ fleet, name, stateDirectory, address }: Atlasd): Promise<Atlasd> {
-  return await startEmbedded({ fleet, name, stateDirectory, address });
 }
 
 describe('a worker inside a process of its user', () => {
@@ -120,11 +96,12 @@ describe('a worker inside a process of its user', () => {
     expect(steps.map(({ attempt }) => attempt)).toEqual([1, 2, 1]);
   });
 
-  it('is drained by the command, and its run() resolves where the drain was to stop it', async () => {
+  it('beside a Worker on another queue is drained by the command, which resolves its run()', async () => {
     const fleet = uniqueFleet();
-    const worker = await startEmbedded({ fleet, name: 'mine' });
+    const taskQueue = `Own-Queue-${fleet}`;
+    const worker = await startEmbedded({ fleet, name: 'mine', args: ['--task-queue', taskQueue] });
     const log = join(await temporaryDirectory(), 'log');
-    const handle = await startWorkflow(client(), fleet, 'sequence', { holdMs: 1_500, log });
+    const handle = await startWorkflow(client(), taskQueue, 'sequence', { session: { fleet }, holdMs: 1_500, log });
     await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session' });
     const drained = await runAtlas(['drain', 'mine', '--wait', '--stop', '--fleet', fleet], {
       env: { ATLAS_OPERATOR: 'ops@bastion' },
@@ -132,58 +109,6 @@ describe('a worker inside a process of its user', () => {
     expect(drained, drained.stderr).toMatchObject({ exit: 0 });
     expect(await handle.result()).toMatchObject({ attempt: 1, after: { pid: worker.pid } });
     expect(await worker.exited).toEqual({ code: 0, signal: null });
-  });
-
-  it.each([
-    { what: 'ignores its cancellation while the link is cut', mode: 'stubborn', isCut: true },
-    { what: 'keeps the event loop busy', mode: 'busy', isCut: false },
-  ])('is killed before a session is redone whose activity $what', async ({ mode, isCut }) => {
-    const fleet = uniqueFleet();
-    const proxy = await startProxy(temporalAddress());
-    const args = ['--presence-ttl', '1s'];
-    const away = await startEmbedded({ fleet, name: 'away', address: proxy.address, args });
-    const log = join(await temporaryDirectory(), 'log');
-    const session = { recoveryWindow: '3s' };
-    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode, wait: true });
-    await untilLine(log, '1:first');
-    // A fleet may have workers of both kinds.
-    const other = await startWorker({ fleet, name: 'other', args });
-    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
-    await handle.signal('resume');
-    await untilLine(log, '1:middle');
-    if (isCut) proxy.cut();
-    expect(await away.exited).toEqual({ code: null, signal: 'SIGKILL' });
-    expect(away.plainOutput).toContain(`process ${away.pid} is killed: an activity has not ended`);
-    await untilLine(log, '2:first');
-    const lines = await linesOf(log);
-    const redone = lines.findIndex(({ label }) => label.startsWith('2:'));
-    expect(lines.slice(redone).every(({ worker }) => worker === 'other')).toBe(true);
-    await handle.terminate();
-    // It would wait half a minute for an activity that ignores its cancellation.
-    await other.killAll();
-  });
-
-  it('tells of an activity that outlives the stop, keeps its directory locked, and is killed at the fence', async () => {
-    const fleet = uniqueFleet();
-    const args = ['--presence-ttl', '1s', '--grace', '100ms'];
-    const worker = await startEmbedded({ fleet, name: 'mine', args });
-    const log = join(await temporaryDirectory(), 'log');
-    const session = { recoveryWindow: '12s' };
-    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode: 'stubborn' });
-    await untilLine(log, '1:middle');
-    worker.signal('SIGTERM');
-    expect(await worker.event('run-failed')).toMatchObject({
-      code: 'ExecutorFailed',
-      msg: 'The session worker has stopped, but 1 of its activities ignore their cancellation and still run.',
-    });
-    const second = await spawnEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
-    expect(await second.event('run-failed')).toMatchObject({ code: 'StateDirLocked' });
-    expect(await worker.exited).toEqual({ code: null, signal: 'SIGKILL' });
-    // What it held is on disk, and goes on.
-    const third = await startEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
-    expect(await third.event('resume')).toMatchObject({ owner: handle.workflowId });
-    await handle.terminate();
-    await third.killAll();
   });
 
   it('rejects run() when its directory is used, or its name is held, by another', async () => {

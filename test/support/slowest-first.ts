@@ -11,6 +11,7 @@ export const SLOWEST: readonly string[] = [
   'test/integration/partitions.test.ts',
   'test/chaos/chaos.test.ts',
   'test/integration/promises.test.ts',
+  'test/integration/embedded-fence.test.ts',
   'test/integration/embedded.test.ts',
   'test/chaos/embedded.test.ts',
   'test/integration/faults.test.ts',
