@@ -15,9 +15,8 @@ import { SupervisorLink } from './supervisor-link.js';
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
 const EXIT_FAILED = 70;
 
-async function main(socketPath: string, incarnation: string): Promise<void> {
-  const hello = { pid: process.pid, incarnation };
-  const link = new SupervisorLink(socketPath, hello);
+async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData): Promise<void> {
+  const { incarnation } = hello;
   // Stopping is the supervisor's word, not that of a signal to the whole group of the terminal.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
 
@@ -25,11 +24,18 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   let memories: SessionMemories | undefined;
   let stopWorkers: (() => void) | undefined;
   let stopRequested = false;
+  let serve: () => void = () => undefined;
+  const mayServe = new Promise<void>((resolve) => {
+    serve = resolve;
+  });
   const settings = new Promise<ExecutorSettings>((resolve, reject) => {
     const onCommand = (command: ExecutorCommand): void => {
       switch (command.type) {
         case 'settings':
           resolve(command.settings);
+          break;
+        case 'serve':
+          serve();
           break;
         case 'cancel-session':
           guard?.cancelSession(command);
@@ -40,6 +46,7 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
         case 'stop':
           stopRequested = true;
           stopWorkers?.();
+          serve();
           break;
       }
     };
@@ -91,6 +98,8 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     worker,
     graceMs: given.graceMs,
   });
+  await link.loaded();
+  await mayServe;
   const runs = workers.map((each) => each.run());
   stopWorkers = () => {
     for (const each of workers) if (each.getState() === 'RUNNING') each.shutdown();
@@ -117,17 +126,21 @@ if (socketPath === undefined || incarnation === undefined) {
   process.stderr.write('The executor is started by atlasd.\n');
   process.exit(EXIT_FAILED);
 }
-main(socketPath, incarnation).then(
+const hello = { pid: process.pid, incarnation };
+const link = new SupervisorLink(socketPath, hello);
+main(link, { socketPath, hello }).then(
   () => {
     process.exit(0);
   },
-  (error: unknown) => {
+  async (error: unknown) => {
     const found =
       findError(error) ??
       new AtlasError('ExecutorFailed', error instanceof Error ? (error.stack ?? error.message) : String(error));
     process.stderr.write(
       `${JSON.stringify({ level: 'error', time: new Date().toISOString(), event: 'executor-failed', code: found.code, msg: found.message, next: found.next })}\n`,
     );
+    // For whoever waits for this executor; one that is gone has no need of it.
+    await link.failed(found.code, found.message).catch(() => undefined);
     process.exit(EXIT_FAILED);
   },
 );
