@@ -9,6 +9,7 @@
  * | `POST /executor/loaded` {@link ExecutorHello} | 204 |
  * | `POST /executor/failed` {@link ExecutorFailure} | 204 |
  * | `POST /executor/ready` | 204 |
+ * | `POST /executor/quiet` {@link ExecutorHello}: its last polls have come back | 204 |
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
  * | `POST /memory/dropped` {@link MemoryDropped} | 204 |
@@ -87,7 +88,11 @@ export type ExecutorCommand =
   | { readonly type: 'drop-memory'; readonly memory: SessionMemoryName }
 
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
-  | { readonly type: 'stop' };
+  | {
+      readonly type: 'stop';
+      /** Another executor has taken its place: polls of the unique queue that are out may come back before. */
+      readonly replaced?: true;
+    };
 
 /** What a session has in memory, by its acquisition: one that is acquired again begins with an empty memory. */
 export interface SessionMemoryName {

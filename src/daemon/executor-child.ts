@@ -52,6 +52,8 @@ export class ExecutorChild implements ExecutorHost {
         readonly ready: () => void;
       }
     | undefined;
+  /** The executor that retires, and who waits for the end of its polls. */
+  private outgoing: { readonly incarnation: string; readonly quiet: () => void } | undefined;
   /** Before it has its settings it runs nothing, so that it need not be asked to stop. */
   private hasSettings = false;
   /** Memory that an executor is giving back, and what says that it has. */
@@ -94,6 +96,9 @@ export class ExecutorChild implements ExecutorHost {
         executorReady: (incarnation) => {
           if (this.incoming?.incarnation === incarnation) this.incoming.ready();
           else if (incarnation === executor.incarnation()) this.ready();
+        },
+        executorQuiet: (incarnation) => {
+          if (this.outgoing?.incarnation === incarnation) this.outgoing.quiet();
         },
         beginAttempt: (attempt) => this.side().beginAttempt(attempt),
         endAttempt: (id, result) => this.side().endAttempt(id, result),
@@ -279,7 +284,16 @@ export class ExecutorChild implements ExecutorHost {
         return promoted;
       },
       retire: (incarnation) => {
-        local.send(incarnation, { type: 'stop' });
+        // Without a session there is no task for which a poll must be awaited.
+        const isIdle = side.status().snapshot.sessions.length === 0;
+        if (isIdle) {
+          local.send(incarnation, { type: 'stop' });
+          return Promise.resolve();
+        }
+        return new Promise((resolve) => {
+          this.outgoing = { incarnation, quiet: resolve };
+          local.send(incarnation, { type: 'stop', replaced: true });
+        });
       },
       attempts: (incarnation) => side.attempts(incarnation),
       kill: async (incarnation, reason) => {

@@ -35,6 +35,7 @@ export interface LocalHandlers {
   readonly executorLoaded: (incarnation: string) => void;
   readonly executorFailed: (failure: ExecutorFailure) => void;
   readonly executorReady: (incarnation: string) => void;
+  readonly executorQuiet: (incarnation: string) => void;
   readonly beginAttempt: (attempt: BeginAttempt) => Promise<AttemptFacts>;
   readonly endAttempt: (id: string, result?: EncodedResult) => Promise<void>;
   readonly memoryDropped: (dropped: MemoryDropped) => void;
@@ -204,6 +205,10 @@ export class LocalServer {
         return;
       case 'POST /executor/ready':
         this.handlers.executorReady((await readBody(request, hello)).incarnation);
+        response.writeHead(204).end();
+        return;
+      case 'POST /executor/quiet':
+        this.handlers.executorQuiet((await readBody(request, hello)).incarnation);
         response.writeHead(204).end();
         return;
       case 'POST /attempts': {

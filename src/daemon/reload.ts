@@ -13,6 +13,8 @@ import type { ReloadRequest, ReloadResult, ReloadStep } from '../contract/local.
 const LOAD_TIMEOUT_MS = 120_000;
 /** From the word to poll to the answer that it polls: nothing is loaded any more. */
 const SERVE_TIMEOUT_MS = 30_000;
+/** How long the last polls of an executor that retires may be out: longer than that it waits itself. */
+const LAST_POLLS_MS = 75_000;
 /** Over the grace of an executor that retires: Core ends its activities then, and it reports and exits. */
 const RETIRE_EXTRA_MS = 10_000;
 const LOOK_EVERY_MS = 200;
@@ -47,7 +49,8 @@ export interface ReloadPorts {
   readonly loseMemory: (incarnation: string, reason: string) => Promise<void>;
   /** Makes it the current one. False where it, or the current one, has ended. */
   readonly promote: (incarnation: string) => boolean;
-  readonly retire: (incarnation: string) => void;
+  /** Has it stop. Resolves when its last polls have come back, from when on it takes nothing. */
+  readonly retire: (incarnation: string) => Promise<void>;
   readonly attempts: (incarnation: string) => number;
   readonly kill: (incarnation: string, reason: string) => Promise<void>;
   readonly graceMs: number;
@@ -88,7 +91,6 @@ export async function reload(
     ports.holdMemory(false);
   }
   // Nobody who goes away stops it from here on: the new executor serves.
-  ports.retire(old.incarnation);
   const interruptedAttempts = await untilRetired(ports, old, onStep);
   return {
     executor: { pid: next.pid ?? 0, incarnation: next.incarnation },
@@ -152,6 +154,7 @@ async function untilNoMemory(
 async function untilRetired(ports: ReloadPorts, old: OldExecutor, onStep: (step: ReloadStep) => void): Promise<number> {
   const { graceMs } = ports;
   onStep({ step: 'retiring', attempts: ports.attempts(old.incarnation), graceMs });
+  await within(ports, Promise.race([ports.retire(old.incarnation), old.ended]), LAST_POLLS_MS);
   if (await within(ports, old.ended, graceMs)) return 0;
   // Core cancels them now. What ends by that is interrupted as well as what has to be killed.
   const interrupted = ports.attempts(old.incarnation);

@@ -22,8 +22,8 @@ async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData)
 
   let guard: AttemptGuard | undefined;
   let memories: SessionMemories | undefined;
-  let stopWorkers: (() => void) | undefined;
-  let stopRequested = false;
+  let stopWorkers: ((replaced: boolean) => void) | undefined;
+  let stopRequested: { readonly replaced: boolean } | undefined;
   let serve: () => void = () => undefined;
   const mayServe = new Promise<void>((resolve) => {
     serve = resolve;
@@ -44,8 +44,8 @@ async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData)
           void memories?.drop(command.memory);
           break;
         case 'stop':
-          stopRequested = true;
-          stopWorkers?.();
+          stopRequested = { replaced: command.replaced === true };
+          stopWorkers?.(stopRequested.replaced);
           serve();
           break;
       }
@@ -68,11 +68,18 @@ async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData)
     import('../terminal/log.js'),
     import('../temporal/runtime.js'),
     import('./workers.js'),
+    import('./pinned-polls.js'),
     import('../temporal/connect.js'),
   ]);
   loading.catch(() => undefined);
   const given = await settings;
-  const [{ createLogger }, { installRuntime }, { createWorkers }, { connectNative, loadProfile }] = await loading;
+  const [
+    { createLogger },
+    { installRuntime },
+    { createWorkers, MAX_PINNED },
+    { PinnedPolls },
+    { connectNative, loadProfile },
+  ] = await loading;
   const log = createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr }).child({
     process: 'executor',
   });
@@ -90,8 +97,10 @@ async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData)
   };
   memories = new SessionMemories({ dropped: (memory) => link.memoryDropped(memory), log });
   guard = new AttemptGuard(link, incarnation, worker, memories);
+  const polls = new PinnedPolls(MAX_PINNED);
   const workers = await createWorkers({
     settings: given,
+    polls,
     connection,
     namespace: profile.namespace,
     guard,
@@ -101,10 +110,32 @@ async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData)
   await link.loaded();
   await mayServe;
   const runs = workers.map((each) => each.run());
-  stopWorkers = () => {
-    for (const each of workers) if (each.getState() === 'RUNNING') each.shutdown();
+  const pinned = workers.at(-1);
+  const hurry = new AbortController();
+  const shutdown = (each: (typeof workers)[number] | undefined): void => {
+    if (each?.getState() === 'RUNNING') each.shutdown();
   };
-  if (stopRequested) stopWorkers();
+  stopWorkers = (replaced) => {
+    for (const each of workers) if (each !== pinned || !replaced) shutdown(each);
+    // The word that the worker stops may come while the last polls are awaited.
+    if (!replaced) hurry.abort();
+    else
+      polls.close(hurry.signal).then(
+        () => {
+          shutdown(pinned);
+          link.quiet().catch((error: unknown) => {
+            log.warn(
+              { event: 'quiet-untold', reason: String(error) },
+              'The supervisor could not be told that the polls ended',
+            );
+          });
+        },
+        () => {
+          shutdown(pinned);
+        },
+      );
+  };
+  if (stopRequested !== undefined) stopWorkers(stopRequested.replaced);
   await link.ready();
   log.debug({ event: 'executor-polling', queues: workers.length }, 'The executor polls its queues');
   await Promise.all(runs);

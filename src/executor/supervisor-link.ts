@@ -66,6 +66,10 @@ export class SupervisorLink {
     await this.call('/executor/failed', failure);
   }
 
+  async quiet(): Promise<void> {
+    await this.call('/executor/quiet', this.hello);
+  }
+
   async ready(): Promise<void> {
     await this.call('/executor/ready', this.hello);
   }

@@ -22,11 +22,13 @@ import { PING_ACTIVITY } from '../contract/probe.js';
 import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
 import { throwingFailures } from './failures.js';
+import type { PinnedPolls } from './pinned-polls.js';
 
 /** See the supervisor's Workers: what a dead process had cached must be free again soon. */
 const STICKY_TIMEOUT = '2s';
 /** Pinned activities at once; their number is bounded by the sessions, so this only guards against runaway fan-out. */
-const MAX_PINNED = 200;
+export const MAX_PINNED = 200;
+const PINNED_POLLS = 2;
 /** How often the progress of a pinned activity reaches the server at most; a heartbeat costs it some milliseconds. */
 const PROGRESS_INTERVAL = '1s';
 /** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
@@ -43,13 +45,15 @@ export interface ExecutorWorkersOptions {
   readonly connection: NativeConnection;
   readonly namespace: string;
   readonly guard: AttemptGuard;
+  /** Of the unique queue. */
+  readonly polls: PinnedPolls;
   readonly worker: CurrentWorker;
   readonly graceMs: number;
 }
 
-/** Creates the Workers; they poll once they are run. */
+/** Creates the Workers, that of the unique queue as the last; they poll once they are run. */
 export async function createWorkers(options: ExecutorWorkersOptions): Promise<Worker[]> {
-  const { settings, connection, namespace, guard, worker, graceMs } = options;
+  const { settings, connection, namespace, guard, polls, worker, graceMs } = options;
   const activities = await loadActivities(settings.activitiesPath);
   const common = {
     connection,
@@ -91,7 +95,14 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       taskQueue: settings.queue,
       // Beside the user's: whoever probes the worker wants to know whether pinned activities run here.
       activities: { ...activities, [PING_ACTIVITY]: () => Promise.resolve() },
-      maxConcurrentActivityTaskExecutions: MAX_PINNED,
+      // Few polls, so that the last one comes back soon where this executor retires.
+      activityTaskPollerBehavior: { type: 'simple-maximum', maximum: PINNED_POLLS },
+      tuner: {
+        activityTaskSlotSupplier: polls.supplier,
+        workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+      },
       // Core would hold reports back for most of the heartbeat timeout, and whoever watches would see nothing move.
       maxHeartbeatThrottleInterval: PROGRESS_INTERVAL,
       defaultHeartbeatThrottleInterval: PROGRESS_INTERVAL,

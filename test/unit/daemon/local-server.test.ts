@@ -54,6 +54,7 @@ beforeEach(async () => {
     firstCommands: () => Promise.resolve([SETTINGS]),
     isExecutor: ({ incarnation }) => incarnation === 'life-1',
     executorLoaded: (incarnation) => asked.push(['loaded', incarnation]),
+    executorQuiet: (incarnation) => asked.push(['quiet', incarnation]),
     executorFailed: (failure) => asked.push(['failed', failure]),
     executorReady: (incarnation) => asked.push(['ready', incarnation]),
     beginAttempt: async (attempt) => {
