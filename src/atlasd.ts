@@ -2,13 +2,13 @@
 import { runMain, type ContextOverrides } from './commands/main.js';
 import type { ProgramSpec } from './commands/spec.js';
 import type { ExitCode } from './contract/exit-codes.js';
-import { atlasdSpec, statusSpec } from './daemon/spec.js';
+import { atlasdSpec, reloadSpec, statusSpec } from './daemon/spec.js';
 
 export const ATLASD: ProgramSpec = {
   name: 'atlasd',
   summary: atlasdSpec.summary,
   // What the program does without a command's word is the first.
-  commands: [atlasdSpec, statusSpec],
+  commands: [atlasdSpec, reloadSpec, statusSpec],
 };
 
 export function main(argv: readonly string[], context: ContextOverrides = {}): Promise<ExitCode> {

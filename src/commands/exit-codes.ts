@@ -54,6 +54,8 @@ export const EXIT_OF_ERROR: Readonly<Record<ErrorCode, ExitCode>> = {
   NameConflict: EXIT.conflict,
   ModuleLoadFailed: EXIT.failed,
   WorkerStartFailed: EXIT.failed,
+  ReloadConflict: EXIT.conflict,
+  MemorySessionsRemain: EXIT.deadline,
   ExecutorFailed: EXIT.failed,
 
   // The fleet

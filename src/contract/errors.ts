@@ -139,6 +139,14 @@ export const ERRORS = {
     'The worker that a command starts beside its local server did not become ready.',
     'Read the lines of the worker in the message; `atlasd --log-level debug` says more.',
   ),
+  ReloadConflict: entry(
+    'The worker can not reload now: it reloads, stops or drains already, or its executor is not ready.',
+    'Look at what it does with `atlasd status`, and reload it after that.',
+  ),
+  MemorySessionsRemain: entry(
+    'A reload was given up, since sessions whose state is in memory had not ended in time. Nothing was changed.',
+    'Wait longer with --timeout, or end them with --force: their workflows redo them.',
+  ),
   ExecutorFailed: entry(
     'The executor process could not be started.',
     'Read the executor lines in the log; `atlasd --log-level debug` says more.',

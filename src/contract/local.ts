@@ -6,11 +6,15 @@
  * | --- | --- |
  * | `POST /executor` {@link ExecutorHello} | a stream of {@link ExecutorCommand} lines; its end means that the supervisor is gone |
  * | `POST /executor/fence` {@link ExecutorHello} | a stream of {@link FenceLine}s for the executor's fence; its end means the same |
+ * | `POST /executor/loaded` {@link ExecutorHello} | 204 |
+ * | `POST /executor/failed` {@link ExecutorFailure} | 204 |
  * | `POST /executor/ready` | 204 |
+ * | `POST /executor/quiet` {@link ExecutorHello}: its last polls have come back | 204 |
  * | `POST /attempts` {@link BeginAttempt} | 200 {@link AttemptFacts}, or 409 {@link AttemptRefusal} |
  * | `POST /attempts/end` {@link EndAttempt} | 204 |
  * | `POST /memory/dropped` {@link MemoryDropped} | 204 |
  * | `GET /status` | {@link LocalStatus} |
+ * | `POST /reload` {@link ReloadRequest} | 200 and a stream of {@link ReloadLine}s, or 409 {@link AttemptRefusal} |
  * | `POST /orders` {@link LocalOrder} | 200 {@link LocalOrderAnswer}, or 409 {@link AttemptRefusal} |
  *
  * A body that is not what it should be gets 400, one that is too long 413, anything else unknown 404.
@@ -34,6 +38,12 @@ export const LOCAL_BODY_LIMIT_BYTES = 128 * 1024;
 export interface ExecutorHello {
   readonly pid: number;
   readonly incarnation: string;
+}
+
+/** Why an executor ends before it polls. */
+export interface ExecutorFailure extends ExecutorHello {
+  readonly code: ErrorCode;
+  readonly message: string;
 }
 
 /** What the executor serves, sent as the first command of the stream. */
@@ -65,6 +75,8 @@ export type SessionEndCode = 'SessionLost' | 'SessionExpired' | 'SessionReleased
 
 export type ExecutorCommand =
   | { readonly type: 'settings'; readonly settings: ExecutorSettings }
+  /** Poll: what it has loaded may run. */
+  | { readonly type: 'serve' }
   /** Cancel every attempt of this session of this run: it is over, or it must end before a fence. */
   | {
       readonly type: 'cancel-session';
@@ -82,7 +94,11 @@ export type ExecutorCommand =
   | { readonly type: 'withdrawn'; readonly capabilities: readonly string[] }
 
   /** Stop polling, let running activities end within the grace of the settings, then exit. */
-  | { readonly type: 'stop' };
+  | {
+      readonly type: 'stop';
+      /** Another executor has taken its place: polls of the unique queue that are out may come back before. */
+      readonly replaced?: true;
+    };
 
 /** What a session has in memory, by its acquisition: one that is acquired again begins with an empty memory. */
 export interface SessionMemoryName {
@@ -160,6 +176,40 @@ export interface LocalStatus {
   /** Whether the fleet knows that; false while an order of this host waits for Temporal. */
   readonly told: boolean;
 }
+
+/** Has another executor take the place of the current one, with the code as it is on disk now. */
+export interface ReloadRequest {
+  /** How long sessions whose state is in the memory of the current executor may take to end before it is given up. */
+  readonly timeoutMs: number;
+  /** Ends those sessions instead: their owners redo them. */
+  readonly force: boolean;
+}
+
+/**
+ * Where a reload is. `loading`: the new executor loads the code. `memory`: sessions in memory are waited for, and none is
+ * granted. `switching`: the new one begins to poll. `retiring`: it is the current one, and attempts of the old one end.
+ */
+export type ReloadStep =
+  | { readonly step: 'loading' }
+  | { readonly step: 'memory'; readonly sessions: number; readonly timeoutMs: number }
+  | { readonly step: 'switching' }
+  | { readonly step: 'retiring'; readonly attempts: number; readonly graceMs: number };
+
+export interface ReloadResult {
+  readonly executor: { readonly pid: number; readonly incarnation: string };
+  readonly replaced: { readonly pid: number | null; readonly incarnation: string };
+  /** Attempts that ran for longer than the grace and are attempted again by the new executor. */
+  readonly interruptedAttempts: number;
+  /** Sessions in memory that were ended by force. */
+  readonly lostSessions: number;
+  readonly tookMs: number;
+}
+
+/** A line of the answer to a reload; the last one is the result or says why nothing was changed. */
+export type ReloadLine =
+  | ({ readonly type: 'step' } & ReloadStep)
+  | { readonly type: 'done'; readonly result: ReloadResult }
+  | { readonly type: 'failed'; readonly refusal: AttemptRefusal };
 
 /** An order that an operator gives on the host itself, also while Temporal is away. */
 export type LocalOrder =

@@ -6,11 +6,20 @@
  */
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorState } from '../contract/fleet.js';
-import type { ExecutorSettings, MemoryDropped, SessionMemoryName } from '../contract/local.js';
+import type {
+  ExecutorSettings,
+  MemoryDropped,
+  ReloadRequest,
+  ReloadResult,
+  ReloadStep,
+  SessionMemoryName,
+} from '../contract/local.js';
 import type { ExecutorHost, SessionSide } from './executor-host.js';
 import { ExecutorProcess } from './executor-process.js';
 import { LocalServer } from './local-server.js';
 import type { EventLog, ExecutorPort } from './ports.js';
+import type { ProcessIdentity } from './process-identity.js';
+import { type NewExecutor, reload, type ReloadPorts } from './reload.js';
 
 /** More than the executor gives the values of a session, for the way there and back. */
 const DROP_MEMORY_TIMEOUT_MS = 15_000;
@@ -32,6 +41,20 @@ export class ExecutorChild implements ExecutorHost {
   private degraded = false;
   private withdrawn: readonly string[] = [];
   private soundTimer: NodeJS.Timeout | undefined;
+  private stopping = false;
+  private reloading = false;
+  /** Whether a reload waits until no session is in the memory of the current executor. */
+  private memoryHeld = false;
+  /** The executor that is to take the place of the current one, and who waits for its words. */
+  private incoming:
+    | {
+        readonly incarnation: string;
+        readonly loaded: (problem: AtlasError | undefined) => void;
+        readonly ready: () => void;
+      }
+    | undefined;
+  /** The executor that retires, and who waits for the end of its polls. */
+  private outgoing: { readonly incarnation: string; readonly quiet: () => void } | undefined;
   /** Before it has its settings it runs nothing, so that it need not be asked to stop. */
   private hasSettings = false;
   /** Memory that an executor is giving back, and what says that it has. */
@@ -48,7 +71,7 @@ export class ExecutorChild implements ExecutorHost {
       env,
       {
         onStart: (process) => this.side().executorStarted(process),
-        onEnd: (incarnation) => this.ended(incarnation),
+        onEnd: (incarnation, process) => this.ended(incarnation, process),
         onCrashLoop: () => {
           this.crashLoops();
         },
@@ -58,16 +81,27 @@ export class ExecutorChild implements ExecutorHost {
     this.executor = executor;
     this.local = new LocalServer(
       {
-        settings: async () => {
+        firstCommands: async ({ incarnation }) => {
           await this.settingsDue;
-          return { type: 'settings', settings: { ...settings(), withdrawn: this.withdrawn } };
+          const first = { type: 'settings', settings: { ...settings(), withdrawn: this.withdrawn } } as const;
+          // One that is to take the place of another polls when that one's sessions in memory have ended.
+          return this.incoming?.incarnation === incarnation ? [first] : [first, { type: 'serve' }];
         },
-        isCurrentExecutor: ({ incarnation }) => incarnation === executor.incarnation(),
+        isExecutor: ({ incarnation }) => executor.knows(incarnation),
+        executorLoaded: (incarnation) => {
+          if (this.incoming?.incarnation === incarnation) this.incoming.loaded(undefined);
+        },
+        executorFailed: ({ incarnation, code, message }) => {
+          if (this.incoming?.incarnation === incarnation) this.incoming.loaded(new AtlasError(code, message));
+        },
         executorReady: (incarnation) => {
-          if (incarnation !== executor.incarnation()) return;
           // It may have got its settings just before they changed.
           this.setWithdrawn(this.withdrawn);
-          this.ready();
+          if (this.incoming?.incarnation === incarnation) this.incoming.ready();
+          else if (incarnation === executor.incarnation()) this.ready();
+        },
+        executorQuiet: (incarnation) => {
+          if (this.outgoing?.incarnation === incarnation) this.outgoing.quiet();
         },
         beginAttempt: (attempt) => this.side().beginAttempt(attempt),
         endAttempt: (id, result) => this.side().endAttempt(id, result),
@@ -76,6 +110,7 @@ export class ExecutorChild implements ExecutorHost {
         },
         status: () => this.side().status(),
         order: (order) => this.side().order(order),
+        reload: (request, signal, onStep) => this.reload(request, signal, onStep),
       },
       log,
     );
@@ -97,10 +132,10 @@ export class ExecutorChild implements ExecutorHost {
     this.giveSettings();
   }
 
-  /** Pooled activities that ask for one of these are not taken; by the executor of now and by those to come. */
+  /** Pooled activities that ask for one of these are not taken; by the executors of now and by those to come. */
   setWithdrawn(capabilities: readonly string[]): void {
     this.withdrawn = capabilities;
-    this.local.send({ type: 'withdrawn', capabilities });
+    this.local.sendToAll({ type: 'withdrawn', capabilities });
   }
 
   private ready(): void {
@@ -125,11 +160,14 @@ export class ExecutorChild implements ExecutorHost {
     this.side().executorDegraded();
   }
 
-  private async ended(incarnation: string): Promise<void> {
-    clearTimeout(this.soundTimer);
-    this.currentState = this.degraded ? 'degraded' : 'down';
+  private async ended(incarnation: string, process: ProcessIdentity | undefined): Promise<void> {
+    // Another one may be current by then, and go on.
+    if (this.executor.running() === undefined) {
+      clearTimeout(this.soundTimer);
+      this.currentState = this.degraded ? 'degraded' : 'down';
+    }
     for (const [id, settle] of [...this.dropping]) if (id.startsWith(`${incarnation}/`)) settle();
-    await this.side().executorEnded(incarnation);
+    await this.side().executorEnded(incarnation, process);
   }
 
   state(): ExecutorState {
@@ -149,15 +187,15 @@ export class ExecutorChild implements ExecutorHost {
   }
 
   cancelSession(...[{ key, session, runId }, code, reason]: Parameters<ExecutorPort['cancelSession']>): void {
-    this.local.send({ type: 'cancel-session', key, session, runId, code, reason });
+    this.local.sendToAll({ type: 'cancel-session', key, session, runId, code, reason });
   }
 
   isAlive(incarnation: string): boolean {
-    return incarnation === this.executor.incarnation();
+    return this.executor.knows(incarnation);
   }
 
   memoryHome(): string | null {
-    return this.currentState === 'ready' ? this.executor.incarnation() : null;
+    return this.currentState === 'ready' && !this.memoryHeld ? this.executor.incarnation() : null;
   }
 
   async dropMemory(incarnation: string, memory: SessionMemoryName): Promise<void> {
@@ -177,7 +215,7 @@ export class ExecutorChild implements ExecutorHost {
         settle();
       }, DROP_MEMORY_TIMEOUT_MS);
       this.dropping.set(id, settle);
-      this.local.send({ type: 'drop-memory', memory });
+      this.local.send(incarnation, { type: 'drop-memory', memory });
     });
   }
 
@@ -185,12 +223,135 @@ export class ExecutorChild implements ExecutorHost {
     this.local.sendFence(forMs);
   }
 
-  async kill(reason: string): Promise<void> {
-    await this.executor.kill(reason);
+  async kill(reason: string, incarnations: readonly string[]): Promise<void> {
+    await this.executor.kill(reason, incarnations);
+  }
+
+  // ---- Reload ----
+
+  private async reload(
+    request: ReloadRequest,
+    signal: AbortSignal,
+    onStep: (step: ReloadStep) => void,
+  ): Promise<ReloadResult> {
+    const { log } = this.options;
+    if (this.reloading) throw new AtlasError('ReloadConflict', 'The worker is being reloaded already.');
+    this.reloading = true;
+    try {
+      const result = await reload(this.reloadPorts(), request, signal, (step) => {
+        log.info({ event: 'reload', ...step }, 'The worker is being reloaded');
+        onStep(step);
+      });
+      const { executor, replaced, tookMs, interruptedAttempts, lostSessions } = result;
+      log.info(
+        {
+          event: 'reloaded',
+          incarnation: executor.incarnation,
+          replaced: replaced.incarnation,
+          interruptedAttempts,
+          lostSessions,
+          tookMs,
+        },
+        'The worker was reloaded',
+      );
+      return result;
+    } catch (error) {
+      log.error(
+        { event: 'reload-failed', reason: error instanceof Error ? error.message : String(error) },
+        'The worker was not reloaded',
+      );
+      throw error;
+    } finally {
+      this.reloading = false;
+    }
+  }
+
+  private reloadPorts(): ReloadPorts {
+    const { executor, local } = this;
+    const side = this.side();
+    return {
+      objection: () => this.objectionToReload(),
+      current: () => {
+        const life = executor.running();
+        // The objection says that it is ready, so there is one.
+        if (life === undefined) throw new AtlasError('ReloadConflict', 'The worker has no executor now.');
+        return { incarnation: life.incarnation, pid: life.identity?.pid ?? null, ended: life.ended };
+      },
+      startBeside: () => this.startBeside(),
+      serve: (incarnation) => {
+        local.send(incarnation, { type: 'serve' });
+      },
+      holdMemory: (held) => {
+        this.memoryHeld = held;
+      },
+      memorySessions: (incarnation) => side.memorySessions(incarnation),
+      loseMemory: (incarnation, reason) => side.loseMemory(incarnation, reason),
+      promote: (incarnation) => {
+        const promoted = executor.promote(incarnation);
+        if (promoted) side.executorReady();
+        this.incoming = undefined;
+        return promoted;
+      },
+      retire: (incarnation) => {
+        // Without a session there is no task for which a poll must be awaited.
+        const isIdle = side.status().snapshot.sessions.length === 0;
+        if (isIdle) {
+          local.send(incarnation, { type: 'stop' });
+          return Promise.resolve();
+        }
+        return new Promise((resolve) => {
+          this.outgoing = { incarnation, quiet: resolve };
+          local.send(incarnation, { type: 'stop', replaced: true });
+        });
+      },
+      attempts: (incarnation) => side.attempts(incarnation),
+      kill: async (incarnation, reason) => {
+        if (this.incoming?.incarnation === incarnation) this.incoming = undefined;
+        await executor.kill(reason, [incarnation]);
+      },
+      graceMs: this.options.settings().graceMs,
+      nowMs: () => performance.now(),
+      sleep: (ms) =>
+        new Promise((resolve) => {
+          // It must not keep a process from ending that has nothing else to do.
+          setTimeout(resolve, ms).unref();
+        }),
+    };
+  }
+
+  private objectionToReload(): string | undefined {
+    const { snapshot, desired } = this.side().status();
+    if (snapshot.stopping || this.stopping) return 'The worker is stopping.';
+    if (desired.scheduling === 'draining') return 'The worker is draining.';
+    if (this.currentState !== 'ready')
+      return `The executor of the worker is ${this.currentState}; when it is started again, that is with the code on disk.`;
+    return undefined;
+  }
+
+  private startBeside(): NewExecutor {
+    let loaded: (problem: AtlasError | undefined) => void = () => undefined;
+    let ready: () => void = () => undefined;
+    const whenLoaded = new Promise<AtlasError | undefined>((resolve) => {
+      loaded = resolve;
+    });
+    const whenReady = new Promise<void>((resolve) => {
+      ready = resolve;
+    });
+    const life = this.executor.startBeside();
+    this.incoming = { incarnation: life.incarnation, loaded, ready };
+    return {
+      incarnation: life.incarnation,
+      pid: life.identity?.pid ?? null,
+      loaded: whenLoaded,
+      ready: whenReady,
+      ended: life.ended,
+    };
   }
 
   async stop(timeoutMs: number): Promise<void> {
-    if (this.hasSettings) this.local.send({ type: 'stop' });
+    this.stopping = true;
+    if (this.incoming !== undefined) await this.executor.kill('the worker stops', [this.incoming.incarnation]);
+    if (this.hasSettings) this.local.sendToAll({ type: 'stop' });
     else this.executor.killNow();
     await this.executor.stop(timeoutMs);
     clearTimeout(this.soundTimer);

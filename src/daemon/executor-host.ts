@@ -53,8 +53,10 @@ export interface SessionSide {
   executorEnded(incarnation: string, process?: ProcessIdentity): Promise<void>;
   /** How many sessions have their state in the memory of this executor. */
   memorySessions(incarnation: string): number;
-  /** Ends them. Resolves when they have ended. */
+  /** Ends these sessions. Resolves when they have ended. */
   loseMemory(incarnation: string, reason: string): Promise<void>;
+  /** How many pinned attempts run in this executor. */
+  attempts(incarnation: string): number;
   /** The executor can not stay up: the worker hands its sessions back and takes none until it is ready again. */
   executorDegraded(): void;
 }

@@ -59,7 +59,7 @@ export class ExecutorProcess {
   private backoffMs = BACKOFF_FIRST_MS;
   private readonly endedAtMs: number[] = [];
   private stopping = false;
-  private running: Promise<void> | undefined;
+  private keeping: Promise<void> | undefined;
   private wake: (() => void) | undefined;
 
   constructor(
@@ -79,6 +79,11 @@ export class ExecutorProcess {
     return incarnation === this.incarnation() || this.lives.has(incarnation);
   }
 
+  /** The life that runs now; undefined while there is none. */
+  running(): ExecutorLife | undefined {
+    return this.current;
+  }
+
   pid(): number | null {
     return this.current?.identity?.pid ?? null;
   }
@@ -90,7 +95,7 @@ export class ExecutorProcess {
 
   /** Starts the executor and keeps it started until {@link stop}. */
   start(): void {
-    this.running ??= this.keepStarted();
+    this.keeping ??= this.keepStarted();
   }
 
   /** Starts one beside the current one, which is not kept started before {@link promote}. */
@@ -237,12 +242,12 @@ export class ExecutorProcess {
   async stop(timeoutMs: number): Promise<void> {
     this.stopping = true;
     this.wake?.();
-    const running = this.running;
-    if (running === undefined) return;
+    const { keeping } = this;
+    if (keeping === undefined) return;
     const timer = setTimeout(() => {
       void this.kill('it did not stop in time');
     }, timeoutMs);
-    await Promise.all([running, ...[...this.lives.values()].map(({ ended }) => ended)]);
+    await Promise.all([keeping, ...[...this.lives.values()].map(({ ended }) => ended)]);
     clearTimeout(timer);
   }
 

@@ -5,7 +5,7 @@
 import { chmod, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { z } from 'zod';
-import { findError } from '../contract/errors.js';
+import { findError, isErrorCode } from '../contract/errors.js';
 import {
   LOCAL_BODY_LIMIT_BYTES,
   type AttemptFacts,
@@ -13,28 +13,50 @@ import {
   type BeginAttempt,
   type EncodedResult,
   type ExecutorCommand,
+  type ExecutorFailure,
   type ExecutorHello,
   type FenceLine,
   type LocalOrder,
   type LocalOrderAnswer,
   type LocalStatus,
   type MemoryDropped,
+  type ReloadLine,
+  type ReloadRequest,
+  type ReloadResult,
+  type ReloadStep,
 } from '../contract/local.js';
 import type { EventLog } from './ports.js';
 
 export interface LocalHandlers {
-  /** The first command the executor gets; it waits for it. */
-  readonly settings: () => Promise<ExecutorCommand>;
-  readonly isCurrentExecutor: (hello: ExecutorHello) => boolean;
+  /** The first commands that an executor gets; it waits for them. */
+  readonly firstCommands: (hello: ExecutorHello) => Promise<readonly ExecutorCommand[]>;
+  /** Whether it is the current one, or one beside it. */
+  readonly isExecutor: (hello: ExecutorHello) => boolean;
+  readonly executorLoaded: (incarnation: string) => void;
+  readonly executorFailed: (failure: ExecutorFailure) => void;
   readonly executorReady: (incarnation: string) => void;
+  readonly executorQuiet: (incarnation: string) => void;
   readonly beginAttempt: (attempt: BeginAttempt) => Promise<AttemptFacts>;
   readonly endAttempt: (id: string, result?: EncodedResult) => Promise<void>;
   readonly memoryDropped: (dropped: MemoryDropped) => void;
   readonly status: () => LocalStatus;
   readonly order: (order: LocalOrder) => Promise<LocalOrderAnswer>;
+  /** Throws where it is refused; the signal aborts when whoever asked is gone. */
+  readonly reload: (
+    request: ReloadRequest,
+    signal: AbortSignal,
+    onStep: (step: ReloadStep) => void,
+  ) => Promise<ReloadResult>;
 }
 
 const hello = z.object({ pid: z.number(), incarnation: z.string() });
+const failed = z.object({
+  pid: z.number(),
+  incarnation: z.string(),
+  code: z.string().refine(isErrorCode, 'not a code of the catalogue'),
+  message: z.string(),
+});
+const reloadRequest = z.object({ timeoutMs: z.number().nonnegative(), force: z.boolean() });
 const begin = z.object({
   id: z.string(),
   incarnation: z.string(),
@@ -76,8 +98,9 @@ const localOrder = z.discriminatedUnion('kind', [
 
 export class LocalServer {
   private readonly server: Server;
-  private commands: ServerResponse | undefined;
-  private fence: ServerResponse | undefined;
+  /** By the incarnation of the executor. */
+  private readonly commands = new Map<string, ServerResponse>();
+  private readonly fences = new Map<string, ServerResponse>();
 
   constructor(
     private readonly handlers: LocalHandlers,
@@ -119,8 +142,7 @@ export class LocalServer {
   }
 
   async close(): Promise<void> {
-    this.commands?.end();
-    this.fence?.end();
+    for (const stream of [...this.commands.values(), ...this.fences.values()]) stream.end();
     await new Promise<void>((resolve) => {
       this.server.close(() => {
         resolve();
@@ -129,14 +151,18 @@ export class LocalServer {
     });
   }
 
-  /** Sends a command to the executor; without one there is nothing to command. */
-  send(command: ExecutorCommand): void {
-    this.commands?.write(`${JSON.stringify(command)}\n`);
+  /** Sends a command to one executor; one that is not there has nothing to be told. */
+  send(incarnation: string, command: ExecutorCommand): void {
+    this.commands.get(incarnation)?.write(`${JSON.stringify(command)}\n`);
   }
 
-  /** Tells the executor's fence how long pinned attempts may go on. */
+  sendToAll(command: ExecutorCommand): void {
+    for (const incarnation of this.commands.keys()) this.send(incarnation, command);
+  }
+
+  /** Tells the fence of every executor how long pinned attempts may go on. */
   sendFence(forMs: number | null): void {
-    this.fence?.write(`${JSON.stringify({ forMs } satisfies FenceLine)}\n`);
+    for (const fence of this.fences.values()) fence.write(fenceLine(forMs));
   }
 
   private async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -144,38 +170,45 @@ export class LocalServer {
     switch (route) {
       case 'POST /executor': {
         const from = await readBody(request, hello);
-        if (!this.handlers.isCurrentExecutor(from)) {
+        if (!this.handlers.isExecutor(from)) {
           response.writeHead(409).end();
           return;
         }
         response.writeHead(200, { 'content-type': 'application/x-ndjson' });
         response.flushHeaders();
-        const settings = await this.handlers.settings();
+        const first = await this.handlers.firstCommands(from);
         // Any other command comes after the first; and it may have ended meanwhile.
-        if (response.destroyed || !this.handlers.isCurrentExecutor(from)) return;
-        this.commands = response;
-        this.send(settings);
-        response.on('close', () => {
-          if (this.commands === response) this.commands = undefined;
-        });
+        if (response.destroyed || !this.handlers.isExecutor(from)) return;
+        keepStream(this.commands, from.incarnation, response);
+        for (const command of first) this.send(from.incarnation, command);
         return;
       }
       case 'POST /executor/fence': {
         const from = await readBody(request, hello);
-        if (!this.handlers.isCurrentExecutor(from)) {
+        if (!this.handlers.isExecutor(from)) {
           response.writeHead(409).end();
           return;
         }
-        this.fence = response;
+        keepStream(this.fences, from.incarnation, response);
         response.writeHead(200, { 'content-type': 'application/x-ndjson' });
-        this.sendFence(null);
-        response.on('close', () => {
-          if (this.fence === response) this.fence = undefined;
-        });
+        // None of its attempts has begun.
+        response.write(fenceLine(null));
         return;
       }
+      case 'POST /executor/loaded':
+        this.handlers.executorLoaded((await readBody(request, hello)).incarnation);
+        response.writeHead(204).end();
+        return;
+      case 'POST /executor/failed':
+        this.handlers.executorFailed(await readBody(request, failed));
+        response.writeHead(204).end();
+        return;
       case 'POST /executor/ready':
         this.handlers.executorReady((await readBody(request, hello)).incarnation);
+        response.writeHead(204).end();
+        return;
+      case 'POST /executor/quiet':
+        this.handlers.executorQuiet((await readBody(request, hello)).incarnation);
         response.writeHead(204).end();
         return;
       case 'POST /attempts': {
@@ -196,6 +229,9 @@ export class LocalServer {
       case 'GET /status':
         answer(response, 200, this.handlers.status());
         return;
+      case 'POST /reload':
+        await this.reload(await readBody(request, reloadRequest), response);
+        return;
       case 'POST /orders': {
         const order = await readBody(request, localOrder);
         await answerOrRefuse(response, () => this.handlers.order(order as LocalOrder));
@@ -205,6 +241,45 @@ export class LocalServer {
         response.writeHead(404).end();
     }
   }
+
+  /** A refusal at once is an answer like any other; what comes later is the last line of the stream. */
+  private async reload(request: ReloadRequest, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.on('close', () => {
+      gone.abort();
+    });
+    const write = (line: ReloadLine): void => {
+      if (!response.headersSent) response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+      response.write(`${JSON.stringify(line)}\n`);
+    };
+    try {
+      const result = await this.handlers.reload(request, gone.signal, (step) => {
+        write({ type: 'step', ...step });
+      });
+      write({ type: 'done', result });
+    } catch (error) {
+      const found = findError(error);
+      if (found === undefined) throw error;
+      const refusal: AttemptRefusal = { code: found.code, message: found.message };
+      if (!response.headersSent) {
+        answer(response, 409, refusal);
+        return;
+      }
+      write({ type: 'failed', refusal });
+    }
+    response.end();
+  }
+}
+
+function fenceLine(forMs: number | null): string {
+  return `${JSON.stringify({ forMs } satisfies FenceLine)}\n`;
+}
+
+function keepStream(streams: Map<string, ServerResponse>, incarnation: string, response: ServerResponse): void {
+  streams.set(incarnation, response);
+  response.on('close', () => {
+    if (streams.get(incarnation) === response) streams.delete(incarnation);
+  });
 }
 
 function encoded({ json }: { json?: string | undefined }): EncodedResult {

@@ -400,6 +400,7 @@ export class SessionWorker {
       },
       executorEnded: (incarnation, process) => this.executorEnded(table, incarnation, process),
       memorySessions: (incarnation) => table.sessions().filter((entry) => entry.incarnation === incarnation).length,
+      attempts: (incarnation) => table.attempts().filter((attempt) => attempt.incarnation === incarnation).length,
       loseMemory: (incarnation, reason) => this.requireKeeper().loseMemory(incarnation, reason),
       executorDegraded: () => {
         this.executorDegraded();

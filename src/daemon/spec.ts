@@ -4,6 +4,7 @@
  * Owns: summaries, examples, exit codes. The options are those of `config.ts`; the daemon itself is loaded only when it runs.
  */
 import type { CommandSpec } from '../commands/spec.js';
+import { durationBetween } from '../commands/support/parse.js';
 import { EXIT } from '../contract/exit-codes.js';
 import { configOptionSpecs } from './config.js';
 
@@ -81,4 +82,45 @@ export const statusSpec: CommandSpec = {
   ],
   exitCodes: [EXIT.notFound, EXIT.waitTimeout],
   load: async () => (await import('./status.js')).run,
+};
+
+const MAX_RELOAD_TIMEOUT_MS = 7 * 24 * 3_600_000;
+
+export const reloadSpec: CommandSpec = {
+  path: ['reload'],
+  summary: 'Have the worker of this host run the code that is on disk now.',
+  description: [
+    'The atlasd that runs on this host starts another executor, which loads the modules as they are now, and has it take the place of the current one once it polls. The old one takes nothing new and ends when its activities have ended. No session is lost and no step is interrupted, unless it runs for longer than the --grace of atlasd after the change: then it is ended, and attempted again by the new executor.',
+    'Sessions that ask for their state in memory live in the old executor. They are waited for, up to --timeout, and none is granted meanwhile; sessions with their state on disk begin and go on all the time. When some are left then, nothing is changed and the exit code is 3. With --force they are ended at once, and their workflows redo them.',
+    'When the code can not be loaded the error is shown, the exit code is 1, and the old code goes on. Ctrl-C gives up a reload that still loads or waits; one that has changed the executor is finished by atlasd.',
+    'Only the code is loaded anew. Settings of atlasd, and atlasd itself, change with a restart. Whether a changed workflow can go on with histories that the old code has begun is up to the workflow, as in every deploy of Temporal workflows.',
+  ],
+  arguments: [],
+  options: [
+    {
+      flags: '--timeout <duration>',
+      description: 'how long to wait for sessions whose state is in memory',
+      parse: durationBetween(0, MAX_RELOAD_TIMEOUT_MS),
+      default: 600_000,
+      defaultText: '10m',
+    },
+    { flags: '--force', description: 'end sessions whose state is in memory instead of waiting for them' },
+    {
+      flags: '-o, --format <format>',
+      description: 'how to print the result',
+      choices: ['text', 'json'],
+      default: 'text',
+    },
+    ...configOptionSpecs(['state-dir', 'fleet', 'config']),
+  ],
+  examples: [
+    { command: 'atlasd reload', explanation: 'after a deploy of new code on this host' },
+    {
+      command: 'sudo atlasd reload --state-dir /var/lib/atlas/atlas',
+      explanation: 'the worker that another user runs',
+    },
+    { command: 'ExecReload=/usr/bin/atlasd reload --timeout 1m', explanation: 'in a systemd unit' },
+  ],
+  exitCodes: [EXIT.deadline, EXIT.notFound, EXIT.conflict, EXIT.waitTimeout, EXIT.interrupted],
+  load: async () => (await import('./reload-command.js')).run,
 };

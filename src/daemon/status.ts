@@ -1,20 +1,18 @@
 /** `atlasd status`: what the atlasd of this host says of itself over its socket, as a page or as JSON. */
-import { resolve } from 'node:path';
-import type { CommandContext, ParsedCommand, RunCommand } from '../commands/spec.js';
+import type { RunCommand } from '../commands/spec.js';
 import { firstNote } from '../contract/desired.js';
 import { EXIT } from '../contract/exit-codes.js';
 import type { DesiredState, SessionSnapshot } from '../contract/fleet.js';
 import type { LocalStatus } from '../contract/local.js';
 import { localCall } from '../local/client.js';
-import { socketPathIn } from '../local/paths.js';
 import { count, formatAge, formatBytes, formatDuration, plainText, wrapLines } from '../terminal/format.js';
 import { JSON_VERSION } from '../terminal/records.js';
 import { styleFor, terminalWidth, type Style } from '../terminal/style.js';
 import { renderTable, type Column } from '../terminal/table.js';
-import { configOf, stateDirectoryOf } from './inputs.js';
+import { socketPathOf } from './inputs.js';
 
 export const run: RunCommand = async (context, parsed) => {
-  const status = await localCall(socketPathIn(directoryOf(context, parsed)), 'GET', '/status');
+  const status = await localCall(socketPathOf(context, parsed), 'GET', '/status');
   if (parsed.options['format'] === 'json') {
     context.stdout.write(`${JSON.stringify({ version: JSON_VERSION, status }, null, 2)}\n`);
   } else {
@@ -28,13 +26,6 @@ export const run: RunCommand = async (context, parsed) => {
   }
   return EXIT.done;
 };
-
-/** A directory that is named is enough: a configuration that is broken must not hide a worker that runs. */
-function directoryOf(context: CommandContext, parsed: ParsedCommand): string {
-  const given = parsed.options['stateDir'];
-  if (typeof given === 'string') return resolve(context.cwd, given);
-  return stateDirectoryOf(context, configOf(context, parsed));
-}
 
 export interface PageOptions {
   readonly nowMs: number;

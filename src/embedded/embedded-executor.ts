@@ -18,7 +18,7 @@ import { LocalServer } from '../daemon/local-server.js';
 import type { EventLog, ExecutorPort } from '../daemon/ports.js';
 import { AttemptGuard } from '../executor/attempts.js';
 import { SessionMemories } from '../executor/memories.js';
-import { pinnedWorkerOptions, providingWorker } from '../executor/worker-options.js';
+import { MAX_PINNED, pinnedWorkerOptions, providingWorker } from '../executor/worker-options.js';
 import { UnsignalledWorker } from '../temporal/unsignalled-worker.js';
 import type { LeaseWatchMessage } from './lease-watch.js';
 
@@ -76,14 +76,23 @@ export class EmbeddedExecutor implements ExecutorHost {
     this.local = new LocalServer(
       {
         // Commands of this host ask here; an executor never does, since there is none beside this process.
-        settings: () => Promise.reject(new AtlasError('ExecutorFailed', 'This worker has no executor process.')),
-        isCurrentExecutor: () => false,
+        firstCommands: () => Promise.reject(new AtlasError('ExecutorFailed', 'This worker has no executor process.')),
+        isExecutor: () => false,
+        executorLoaded: () => undefined,
+        executorFailed: () => undefined,
         executorReady: () => undefined,
+        executorQuiet: () => undefined,
         beginAttempt: (attempt) => this.side().beginAttempt(attempt),
         endAttempt: (id, result) => this.side().endAttempt(id, result),
         memoryDropped: () => undefined,
         status: () => this.side().status(),
         order: (order) => this.side().order(order),
+        reload: () =>
+          Promise.reject(
+            new AtlasError('ReloadConflict', 'The worker is embedded: its code is that of a process of its user.', {
+              next: 'Start that process again; its sessions are resumed.',
+            }),
+          ),
       },
       options.log,
     );
@@ -150,6 +159,7 @@ export class EmbeddedExecutor implements ExecutorHost {
       UnsignalledWorker.create({
         ...common,
         ...pinned,
+        maxConcurrentActivityTaskExecutions: MAX_PINNED,
         taskQueue: worker.queue,
         interceptors: { ...client, activity: [...pinned.interceptors.activity, ...ofUser] },
         // Its attempts are ended by the guard.

@@ -16,23 +16,29 @@ import { WithdrawnCapabilities } from './withdrawn.js';
 /** Distinct from what Node itself uses, so that the supervisor's log says why. */
 const EXIT_FAILED = 70;
 
-async function main(socketPath: string, incarnation: string): Promise<void> {
-  const hello = { pid: process.pid, incarnation };
-  const link = new SupervisorLink(socketPath, hello);
+async function main(link: SupervisorLink, { socketPath, hello }: FenceWatchData): Promise<void> {
+  const { incarnation } = hello;
   // Stopping is the supervisor's word, not that of a signal to the whole group of the terminal.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
 
   let guard: AttemptGuard | undefined;
   let memories: SessionMemories | undefined;
-  let stopWorkers: (() => void) | undefined;
-  let stopRequested = false;
   const withdrawn = new WithdrawnCapabilities();
+  let stopWorkers: ((replaced: boolean) => void) | undefined;
+  let stopRequested: { readonly replaced: boolean } | undefined;
+  let serve: () => void = () => undefined;
+  const mayServe = new Promise<void>((resolve) => {
+    serve = resolve;
+  });
   const settings = new Promise<ExecutorSettings>((resolve, reject) => {
     const onCommand = (command: ExecutorCommand): void => {
       switch (command.type) {
         case 'settings':
           withdrawn.set(command.settings.withdrawn);
           resolve(command.settings);
+          break;
+        case 'serve':
+          serve();
           break;
         case 'cancel-session':
           guard?.cancelSession(command);
@@ -44,8 +50,9 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
           withdrawn.set(command.capabilities);
           break;
         case 'stop':
-          stopRequested = true;
-          stopWorkers?.();
+          stopRequested = { replaced: command.replaced === true };
+          stopWorkers?.(stopRequested.replaced);
+          serve();
           break;
       }
     };
@@ -67,11 +74,20 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     import('../terminal/log.js'),
     import('../temporal/runtime.js'),
     import('./workers.js'),
+    import('./pinned-polls.js'),
+    import('./worker-options.js'),
     import('../temporal/connect.js'),
   ]);
   loading.catch(() => undefined);
   const given = await settings;
-  const [{ createLogger }, { installRuntime }, { createWorkers }, { connectNative, loadProfile }] = await loading;
+  const [
+    { createLogger },
+    { installRuntime },
+    { createWorkers },
+    { PinnedPolls },
+    { MAX_PINNED },
+    { connectNative, loadProfile },
+  ] = await loading;
   const log = createLogger({ level: given.logLevel, format: given.logFormat, stream: process.stderr }).child({
     process: 'executor',
   });
@@ -89,8 +105,10 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
   };
   memories = new SessionMemories({ dropped: (memory) => link.memoryDropped(memory), log });
   guard = new AttemptGuard(link, incarnation, worker, memories);
+  const polls = new PinnedPolls(MAX_PINNED);
   const workers = await createWorkers({
     settings: given,
+    polls,
     connection,
     namespace: profile.namespace,
     guard,
@@ -98,11 +116,35 @@ async function main(socketPath: string, incarnation: string): Promise<void> {
     withdrawn,
     graceMs: given.graceMs,
   });
+  await link.loaded();
+  await mayServe;
   const runs = workers.map((each) => each.run());
-  stopWorkers = () => {
-    for (const each of workers) if (each.getState() === 'RUNNING') each.shutdown();
+  const pinned = workers.at(-1);
+  const hurry = new AbortController();
+  const shutdown = (each: (typeof workers)[number] | undefined): void => {
+    if (each?.getState() === 'RUNNING') each.shutdown();
   };
-  if (stopRequested) stopWorkers();
+  stopWorkers = (replaced) => {
+    for (const each of workers) if (each !== pinned || !replaced) shutdown(each);
+    // The word that the worker stops may come while the last polls are awaited.
+    if (!replaced) hurry.abort();
+    else
+      polls.close(hurry.signal).then(
+        () => {
+          shutdown(pinned);
+          link.quiet().catch((error: unknown) => {
+            log.warn(
+              { event: 'quiet-untold', reason: String(error) },
+              'The supervisor could not be told that the polls ended',
+            );
+          });
+        },
+        () => {
+          shutdown(pinned);
+        },
+      );
+  };
+  if (stopRequested !== undefined) stopWorkers(stopRequested.replaced);
   await link.ready();
   log.debug({ event: 'executor-polling', queues: workers.length }, 'The executor polls its queues');
   await Promise.all(runs);
@@ -124,17 +166,21 @@ if (socketPath === undefined || incarnation === undefined) {
   process.stderr.write('The executor is started by atlasd.\n');
   process.exit(EXIT_FAILED);
 }
-main(socketPath, incarnation).then(
+const hello = { pid: process.pid, incarnation };
+const link = new SupervisorLink(socketPath, hello);
+main(link, { socketPath, hello }).then(
   () => {
     process.exit(0);
   },
-  (error: unknown) => {
+  async (error: unknown) => {
     const found =
       findError(error) ??
       new AtlasError('ExecutorFailed', error instanceof Error ? (error.stack ?? error.message) : String(error));
     process.stderr.write(
       `${JSON.stringify({ level: 'error', time: new Date().toISOString(), event: 'executor-failed', code: found.code, msg: found.message, next: found.next })}\n`,
     );
+    // For whoever waits for this executor; one that is gone has no need of it.
+    await link.failed(found.code, found.message).catch(() => undefined);
     process.exit(EXIT_FAILED);
   },
 );

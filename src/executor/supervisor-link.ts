@@ -4,13 +4,14 @@
  */
 import { Agent, request as httpRequest } from 'node:http';
 import { createInterface } from 'node:readline';
-import { AtlasError } from '../contract/errors.js';
+import { AtlasError, type ErrorCode } from '../contract/errors.js';
 import type {
   AttemptFacts,
   AttemptRefusal,
   BeginAttempt,
   EncodedResult,
   ExecutorCommand,
+  ExecutorFailure,
   ExecutorHello,
   MemoryDropped,
   SessionMemoryName,
@@ -18,6 +19,8 @@ import type {
 
 /** The supervisor is on the same host and runs no user code: silence for this long means that it is gone or stopped. */
 const CALL_TIMEOUT_MS = 10_000;
+/** An error of the bundler may quote whole files. */
+const FAILURE_MESSAGE_LENGTH = 8_000;
 
 export class SupervisorLink {
   private readonly agent = new Agent({ keepAlive: true, maxSockets: 32 });
@@ -52,6 +55,19 @@ export class SupervisorLink {
       request.on('error', reject);
       request.end(JSON.stringify(this.hello));
     });
+  }
+
+  async loaded(): Promise<void> {
+    await this.call('/executor/loaded', this.hello);
+  }
+
+  async failed(code: ErrorCode, message: string): Promise<void> {
+    const failure: ExecutorFailure = { ...this.hello, code, message: message.slice(0, FAILURE_MESSAGE_LENGTH) };
+    await this.call('/executor/failed', failure);
+  }
+
+  async quiet(): Promise<void> {
+    await this.call('/executor/quiet', this.hello);
   }
 
   async ready(): Promise<void> {

@@ -7,7 +7,7 @@ import type { AttemptGuard } from './attempts.js';
 import { throwingFailures } from './failures.js';
 
 /** Pinned activities at once; their number is bounded by the sessions, so this only guards against runaway fan-out. */
-const MAX_PINNED = 200;
+export const MAX_PINNED = 200;
 /** How often the progress of a pinned activity reaches the server at most; a heartbeat costs it some milliseconds. */
 const PROGRESS_INTERVAL = '1s';
 
@@ -16,7 +16,6 @@ export function pinnedWorkerOptions(activities: object, guard: AttemptGuard) {
   return {
     // Beside the user's: whoever probes the worker wants to know whether pinned activities run here.
     activities: { ...activities, [PING_ACTIVITY]: () => Promise.resolve() },
-    maxConcurrentActivityTaskExecutions: MAX_PINNED,
     // Core would hold reports back for most of the heartbeat timeout, and whoever watches would see nothing move.
     maxHeartbeatThrottleInterval: PROGRESS_INTERVAL,
     defaultHeartbeatThrottleInterval: PROGRESS_INTERVAL,

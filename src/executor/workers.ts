@@ -19,11 +19,13 @@ import type { ExecutorSettings } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
 import { VERSION } from '../contract/version.js';
 import type { AttemptGuard } from './attempts.js';
+import type { PinnedPolls } from './pinned-polls.js';
 import type { WithdrawnCapabilities } from './withdrawn.js';
 import { pinnedWorkerOptions, providingWorker } from './worker-options.js';
 
 /** See the supervisor's Workers: what a dead process had cached must be free again soon. */
 const STICKY_TIMEOUT = '2s';
+const PINNED_POLLS = 2;
 /** Over the grace of a stop, for an activity that never returns: Core would wait for it for ever. */
 const FORCE_STOP_EXTRA_MS = 5_000;
 const MAX_CACHED_WORKFLOWS = 200;
@@ -38,14 +40,16 @@ export interface ExecutorWorkersOptions {
   readonly connection: NativeConnection;
   readonly namespace: string;
   readonly guard: AttemptGuard;
+  /** Of the unique queue. */
+  readonly polls: PinnedPolls;
   readonly worker: CurrentWorker;
   readonly withdrawn: WithdrawnCapabilities;
   readonly graceMs: number;
 }
 
-/** Creates the Workers; they poll once they are run. */
+/** Creates the Workers, that of the unique queue as the last; they poll once they are run. */
 export async function createWorkers(options: ExecutorWorkersOptions): Promise<Worker[]> {
-  const { settings, connection, namespace, guard, worker, withdrawn, graceMs } = options;
+  const { settings, connection, namespace, guard, polls, worker, withdrawn, graceMs } = options;
   const activities = await loadActivities(settings.activitiesPath);
   const common = {
     connection,
@@ -87,6 +91,14 @@ export async function createWorkers(options: ExecutorWorkersOptions): Promise<Wo
       taskQueue: settings.queue,
       // Beside the user's: whoever probes the worker wants to know whether pinned activities run here.
       ...pinnedWorkerOptions(activities, guard),
+      // Few polls, so that the last one comes back soon where this executor retires.
+      activityTaskPollerBehavior: { type: 'simple-maximum', maximum: PINNED_POLLS },
+      tuner: {
+        activityTaskSlotSupplier: polls.supplier,
+        workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+      },
     }),
   ]);
 }

@@ -7,9 +7,19 @@
  */
 import { request as httpRequest } from 'node:http';
 import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
 import { formatDurationMs } from '../contract/duration.js';
 import { AtlasError, isErrorCode } from '../contract/errors.js';
-import type { AttemptRefusal, LocalOrder, LocalOrderAnswer, LocalStatus } from '../contract/local.js';
+import type {
+  AttemptRefusal,
+  LocalOrder,
+  LocalOrderAnswer,
+  LocalStatus,
+  ReloadLine,
+  ReloadRequest,
+  ReloadResult,
+  ReloadStep,
+} from '../contract/local.js';
 
 /** The daemon is on the same host and answers from memory or after one write: longer than this it is stopped or stuck. */
 const CALL_TIMEOUT_MS = 5_000;
@@ -53,15 +63,7 @@ export async function localCall(
   const answer = await exchange(socketPath, method, path, body, timeoutMs).catch((error: unknown) => {
     throw describe(error, dirname(socketPath));
   });
-  if (answer.status === 409) throw refusalIn(answer, asked);
-  if (answer.status === 404) {
-    throw new AtlasError(
-      'NotFound',
-      `The atlasd of ${dirname(socketPath)} does not know ${asked}, so it is of another version than this command.`,
-      { next: 'Compare `atlasd --version` with the version in `atlasd status`, and restart the older one.' },
-    );
-  }
-  if (answer.status !== 200) throw new Error(`atlasd answered ${answer.status} to ${asked}: ${excerpt(answer)}`);
+  if (answer.status !== 200) throw failureOf(answer, asked, dirname(socketPath));
   return parse(answer, asked);
 }
 
@@ -95,6 +97,70 @@ async function exchange(
     });
   } finally {
     clearTimeout(timer);
+  }
+}
+
+/**
+ * Has the atlasd reload, and tells each step of it. It is as long as the reload: the daemon bounds its waits. When the signal
+ * aborts the connection is closed, by which the daemon gives up a reload that has changed nothing yet.
+ *
+ * @throws {@link AtlasError} as {@link localCall}, with the code of the daemon's refusal, or with the reason of the signal
+ */
+export async function localReload(
+  socketPath: string,
+  body: ReloadRequest,
+  signal: AbortSignal,
+  onStep: (step: ReloadStep) => void,
+): Promise<ReloadResult> {
+  const asked = 'POST /reload';
+  let last: ReloadLine | undefined;
+  const answer = await new Promise<Answer>((resolve, reject) => {
+    const headers = { 'content-type': 'application/json' };
+    const options = { socketPath, method: 'POST', path: '/reload', headers, agent: false, signal };
+    const request = httpRequest(options, (response) => {
+      const status = response.statusCode ?? 0;
+      const others: string[] = [];
+      const lines = createInterface({ input: response });
+      lines.on('line', (text) => {
+        if (status !== 200) {
+          others.push(text);
+          return;
+        }
+        const line = JSON.parse(text) as ReloadLine;
+        if (line.type === 'step') onStep(line);
+        else last = line;
+      });
+      for (const source of [lines, response]) source.on('error', reject);
+      lines.on('close', () => {
+        resolve({ status, text: others.join('\n') });
+      });
+    });
+    request.on('error', reject);
+    request.end(JSON.stringify(body));
+  }).catch((error: unknown) => {
+    throw signal.aborted ? signal.reason : describe(error, dirname(socketPath));
+  });
+  signal.throwIfAborted();
+  if (last?.type === 'done') return last.result;
+  if (last?.type === 'failed') throw new AtlasError(last.refusal.code, last.refusal.message);
+  throw failureOf(answer, asked, dirname(socketPath));
+}
+
+/** Why an answer is not the one that was asked for. */
+function failureOf(answer: Answer, asked: string, directory: string): Error {
+  switch (answer.status) {
+    case 409:
+      return refusalIn(answer, asked);
+    case 404:
+      return new AtlasError(
+        'NotFound',
+        `The atlasd of ${directory} does not know ${asked}, so it is of another version than this command.`,
+        { next: 'Compare `atlasd --version` with the version in `atlasd status`, and restart the older one.' },
+      );
+    case 200:
+      return describe(Object.assign(new Error('the answer broke off'), { code: 'ECONNRESET' }), directory) as Error;
+    default:
+      return new Error(`atlasd answered ${answer.status} to ${asked}: ${excerpt(answer)}`);
   }
 }
 

@@ -1,5 +1,5 @@
 /** The executor as a process, as far as its hooks and its end go. The process itself need not get far for that. */
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { ExecutorProcess } from '../../../src/daemon/executor-process.js';
 import { isAlive, type ProcessIdentity } from '../../../src/daemon/process-identity.js';
 import { deferred, fakeLog, type LogLine } from '../../support/fake-ports.js';
@@ -73,4 +73,42 @@ it('has nothing to kill once it has stopped', async () => {
   await executor.stop(0);
   await executor.kill('a test');
   expect(executor.pid()).toBeNull();
+});
+
+it('goes on with another one that takes its place, which is no restart, and kills whom it is told to', async () => {
+  const ended: string[] = [];
+  const loops: string[] = [];
+  const started: ProcessIdentity[] = [];
+  const { executor } = start({
+    onStart: async (process) => void started.push(process),
+    onEnd: async (incarnation) => void ended.push(incarnation),
+    onCrashLoop: () => loops.push('loop'),
+  });
+  const old = executor.running()!;
+  const failing = executor.startBeside();
+  expect(executor.incarnation()).toBe(old.incarnation);
+  await executor.kill('a test', [failing.incarnation]);
+  expect(executor.promote(failing.incarnation)).toBe(false);
+  expect(ended).toEqual([failing.incarnation]);
+
+  const next = executor.startBeside();
+  expect([executor.knows(old.incarnation), executor.knows(next.incarnation), executor.knows('other')]).toEqual([
+    true,
+    true,
+    false,
+  ]);
+  expect(executor.promote(next.incarnation)).toBe(true);
+  expect([executor.incarnation(), executor.pid()]).toEqual([next.incarnation, next.identity!.pid]);
+  await executor.kill('a test', [old.incarnation]);
+  await old.ended;
+  expect(isAlive(next.identity!)).toBe(true);
+  expect([executor.incarnation(), executor.restarts()]).toEqual([next.incarnation, 0]);
+  // The one that is current now is kept started.
+  await executor.kill('a test', [next.incarnation]);
+  await vi.waitFor(() => {
+    expect([executor.restarts(), executor.running() === undefined]).toEqual([1, false]);
+  });
+  await executor.stop(0);
+  expect(started.map((each) => isAlive(each))).toEqual(started.map(() => false));
+  expect(loops).toEqual([]);
 });

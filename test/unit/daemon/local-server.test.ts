@@ -4,7 +4,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { AtlasError } from '../../../src/contract/errors.js';
 import { UNTOUCHED } from '../../../src/contract/fleet.js';
 import {
@@ -12,8 +12,11 @@ import {
   LOCAL_BODY_LIMIT_BYTES,
   type BeginAttempt,
   type ExecutorCommand,
+  type ReloadResult,
+  type ReloadStep,
 } from '../../../src/contract/local.js';
 import { LocalServer, type LocalHandlers } from '../../../src/daemon/local-server.js';
+import { localReload } from '../../../src/local/client.js';
 import { SupervisorLink } from '../../../src/executor/supervisor-link.js';
 import { deferred, fakeLog, pinnedAttempt, type LogLine } from '../../support/fake-ports.js';
 
@@ -27,6 +30,13 @@ const CANCEL: ExecutorCommand = {
   reason: 'released',
 };
 const HELLO = { pid: 7, incarnation: 'life-1' };
+const RELOADED: ReloadResult = {
+  executor: { pid: 8, incarnation: 'life-2' },
+  replaced: { pid: 7, incarnation: 'life-1' },
+  interruptedAttempts: 0,
+  lostSessions: 0,
+  tookMs: 1,
+};
 
 let directory: string;
 let path: string;
@@ -41,8 +51,11 @@ beforeEach(async () => {
   log = [];
   asked = [];
   handlers = {
-    settings: () => Promise.resolve(SETTINGS),
-    isCurrentExecutor: ({ incarnation }) => incarnation === 'life-1',
+    firstCommands: () => Promise.resolve([SETTINGS]),
+    isExecutor: ({ incarnation }) => incarnation === 'life-1',
+    executorLoaded: (incarnation) => asked.push(['loaded', incarnation]),
+    executorQuiet: (incarnation) => asked.push(['quiet', incarnation]),
+    executorFailed: (failure) => asked.push(['failed', failure]),
     executorReady: (incarnation) => asked.push(['ready', incarnation]),
     beginAttempt: async (attempt) => {
       asked.push(['begin', attempt]);
@@ -52,6 +65,10 @@ beforeEach(async () => {
       asked.push(['end', id, result]);
     },
     memoryDropped: (dropped) => asked.push(['memory dropped', dropped]),
+    reload: async (request) => {
+      asked.push(['reload', request]);
+      return RELOADED;
+    },
     order: async (order) => {
       asked.push(['order', order]);
       return { desired: UNTOUCHED, told: false };
@@ -117,7 +134,7 @@ describe('the local server', () => {
     const { commands, ended, next } = await connect();
     expect(commands).toEqual([SETTINGS]);
     const heard = next();
-    server.send(CANCEL);
+    server.send('life-1', CANCEL);
     await heard;
     expect(commands[1]).toEqual(CANCEL);
     await server.close();
@@ -126,16 +143,16 @@ describe('the local server', () => {
   });
 
   it('lets an executor wait for its settings, and sends it no other command before', async () => {
-    const due = deferred<ExecutorCommand>();
+    const due = deferred<readonly ExecutorCommand[]>();
     const asking = deferred<undefined>();
-    handlers.settings = () => {
+    handlers.firstCommands = () => {
       asking.resolve(undefined);
       return due.promise;
     };
     const connecting = connect();
     await asking.promise;
-    server.send(CANCEL);
-    due.resolve(SETTINGS);
+    server.send('life-1', CANCEL);
+    due.resolve([SETTINGS]);
     expect((await connecting).commands).toEqual([SETTINGS]);
   });
 
@@ -147,9 +164,72 @@ describe('the local server', () => {
       message: 'The supervisor refused this executor (409).',
     });
     const heard = current.next();
-    server.send({ type: 'stop' });
+    server.send('life-1', { type: 'stop' });
     await heard;
     expect(current.commands).toEqual([SETTINGS, { type: 'stop' }]);
+  });
+
+  it('tells each of two executors what is for it, and both what is for all', async () => {
+    handlers.isExecutor = () => true;
+    const heard = new Map<string, ExecutorCommand[]>();
+    const connectAs = (incarnation: string): Promise<void> =>
+      new Promise((resolve) => {
+        const commands: ExecutorCommand[] = [];
+        heard.set(incarnation, commands);
+        void new SupervisorLink(path, { pid: 7, incarnation }).listen((command) => {
+          commands.push(command);
+          resolve();
+        });
+      });
+    await Promise.all([connectAs('life-1'), connectAs('life-2')]);
+    server.send('life-2', { type: 'serve' });
+    server.sendToAll({ type: 'stop' });
+    await vi.waitFor(() => {
+      expect(heard.get('life-1')).toEqual([SETTINGS, { type: 'stop' }]);
+      expect(heard.get('life-2')).toEqual([SETTINGS, { type: 'serve' }, { type: 'stop' }]);
+    });
+  });
+
+  it('hears what an executor has loaded, or why it could not', async () => {
+    const link = new SupervisorLink(path, HELLO);
+    await link.loaded();
+    await link.failed('ModuleLoadFailed', 'a'.repeat(20_000));
+    expect(asked).toEqual([
+      ['loaded', 'life-1'],
+      ['failed', { ...HELLO, code: 'ModuleLoadFailed', message: 'a'.repeat(8_000) }],
+    ]);
+  });
+
+  it('answers a reload step by step, refuses it at once or later, and notices when nobody waits', async () => {
+    const { signal } = new AbortController();
+    const request = { timeoutMs: 1, force: false };
+    const steps: ReloadStep[] = [];
+    const ask = (by = signal) => localReload(path, request, by, (step) => steps.push(step));
+    expect(await ask()).toEqual(RELOADED);
+    expect(asked).toEqual([['reload', request]]);
+    const refusal = new AtlasError('ReloadConflict', 'Not now.');
+    handlers.reload = () => Promise.reject(refusal);
+    await expect(ask()).rejects.toMatchObject({ code: 'ReloadConflict', message: 'Not now.' });
+    handlers.reload = async (_, _signal, onStep) => {
+      onStep({ step: 'loading' });
+      throw refusal;
+    };
+    await expect(ask()).rejects.toMatchObject({ code: 'ReloadConflict', message: 'Not now.' });
+    expect(steps).toEqual([expect.objectContaining({ step: 'loading' })]);
+
+    const gone = deferred<undefined>();
+    handlers.reload = async (_, by, onStep) => {
+      onStep({ step: 'loading' });
+      await new Promise((resolve) => by.addEventListener('abort', resolve));
+      gone.resolve(undefined);
+      throw refusal;
+    };
+    const leaving = new AbortController();
+    const left = localReload(path, request, leaving.signal, () => {
+      leaving.abort(new AtlasError('Interrupted', 'Ctrl-C'));
+    });
+    await expect(left).rejects.toMatchObject({ code: 'Interrupted' });
+    await gone.promise;
   });
 
   it('forgets an executor that is gone', async () => {
@@ -162,13 +242,13 @@ describe('the local server', () => {
     gone.destroy();
     const { commands, next } = await connect();
     const heard = next();
-    server.send({ type: 'stop' });
+    server.send('life-1', { type: 'stop' });
     await heard;
     expect(commands).toEqual([SETTINGS, { type: 'stop' }]);
   });
 
   it('drops a command when there is no executor', async () => {
-    server.send({ type: 'stop' });
+    server.send('life-1', { type: 'stop' });
     expect((await connect()).commands).toEqual([SETTINGS]);
   });
 
