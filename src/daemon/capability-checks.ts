@@ -62,12 +62,11 @@ function endOf(code: number | null): string {
   return signal === undefined ? `ended with exit code ${code}` : `was ended by ${signal}`;
 }
 
+/** Without what a terminal would take for more than text. */
 function lastLine(text: string): string {
   const lines = text
-     
     .replace(/\u001b\[[0-9;]*[A-Za-z]/g, '')
     .split(/[\r\n]+/)
-     
     .map((line) => line.replace(/[\u0000-\u001f\u007f]/g, ' ').trim());
   return lines.findLast((line) => line !== '')?.slice(0, REASON_CHARS) ?? '';
 }
