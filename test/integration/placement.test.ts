@@ -1,12 +1,11 @@
 /**
- * The rows of docs/placement.md that need no session: what each promises, and what breaks for those who count on more.
- * Read from the server's history. The other rows are in sessions.test.ts, affinity.test.ts, memory.test.ts and
- * examples.test.ts.
+ * The rows of docs/placement.md: what each promises, and what breaks for those who count on more. Read from the server's
+ * history. Memory sessions and checkpoints are in memory.test.ts and examples.test.ts.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { temporaryDirectory } from '../support/atlasd.js';
+import { temporaryDirectory, type Atlasd } from '../support/atlasd.js';
 import { eventually, runWorkflow, startWorker, startWorkflow } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { activitiesOf } from '../support/history.js';
@@ -61,4 +60,43 @@ describe('placement', () => {
     expect(await activitiesOf(handle)).toEqual([]);
     expect(await readFile(log, 'utf8')).toBe('begin a\nbegin a\nend a\n');
   });
+
+  it.each([
+    { placement: 'an affine call', onLost: 'rediscover', what: 'gone with it' },
+    { placement: 'a session', onLost: 'redo', what: 'made again' },
+  ] as const)(
+    'of $placement is one worker as long as it lives, and what was left there is $what',
+    async ({ onLost }) => {
+      const fleet = uniqueFleet();
+      const args = ['--presence-ttl', '2s'];
+      const workers = new Map<string, Atlasd>();
+      for (const name of ['a', 'b']) workers.set(name, await startWorker({ fleet, name, args }));
+      const handle = await startWorkflow(client(), fleet, 'sequence', {
+        session: { onLost, recoveryWindow: '2s', leaseTtl: '4s' },
+        holdMs: 3_000,
+        activity: { retry: { maximumAttempts: 1 } },
+      });
+      const held = await eventually(
+        async () => (await activitiesOf(handle)).find(({ type, outcome }) => type === 'hold' && outcome === 'open'),
+        { what: 'the second step is scheduled' },
+      );
+      const [dead, alive] = held.queue.startsWith(`${fleet}-a.`) ? ['a', 'b'] : ['b', 'a'];
+      await workers.get(dead)!.killAll();
+      const steps = async (): Promise<Record<string, number>> => {
+        const counts: Record<string, number> = {};
+        for (const { type } of await activitiesOf(handle)) counts[type] = (counts[type] ?? 0) + 1;
+        return counts;
+      };
+      if (onLost === 'redo') {
+        expect(await handle.result()).toMatchObject({ worker: alive, attempt: 2, state: 'by attempt 2' });
+        expect(await steps()).toMatchObject({ put: 2, hold: 2, get: 1 });
+      } else {
+        // The step that reads the file of an earlier one runs where that file never was.
+        await expect(handle.result()).rejects.toMatchObject({
+          cause: { cause: { message: expect.stringContaining('ENOENT') as unknown } },
+        });
+        expect(await steps()).toMatchObject({ put: 1, hold: 2, get: 1 });
+      }
+    },
+  );
 });

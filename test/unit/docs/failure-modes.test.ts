@@ -1,4 +1,4 @@
-/** Every test that docs/failure-modes.md names is there, and every row names one. */
+/** Every test that docs/failure-modes.md and docs/placement.md name is there, and every failure mode names one. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { formatDurationMs } from '../../../src/contract/duration.js';
@@ -7,12 +7,20 @@ import { ASK_OWNER_MS, HAND_OVER_MS, SESSION_DEFAULTS } from '../../../src/contr
 
 const page = new URL('../../../docs/failure-modes.md', import.meta.url);
 const text = readFileSync(page, 'utf8');
-const cited = [...text.matchAll(/\[[a-z ]+\]\((\.\.\/test\/[^)]+)\): "([^"]+)"/g)].map(
-  ([, path, name]) => [path!, name!] as const,
-);
+const placement = readFileSync(new URL('placement.md', page), 'utf8');
+const citedBy = (source: string) =>
+  [...source.matchAll(/\[[a-z ]+\]\((\.\.\/test\/[^)]+)\): "([^"]+)"/g)].map(
+    ([, path, name]) => [path!, name!] as const,
+  );
+
+describe('docs/placement.md', () => {
+  it('names a test in every row', () => {
+    expect(citedBy(placement).length).toBeGreaterThan(6);
+  });
+});
 
 describe('docs/failure-modes.md', () => {
-  it.each(cited)('%s has the test "%s"', (path, name) => {
+  it.each([...citedBy(text), ...citedBy(placement)])('%s has the test "%s"', (path, name) => {
     const source = readFileSync(new URL(path, page), 'utf8').replace(/\(\n\s+'/g, "('");
     // The second is that of a table of cases.
     expect([`it('${name}'`, `)('${name}'`].some((start) => source.includes(start))).toBe(true);
