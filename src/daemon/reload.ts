@@ -86,9 +86,8 @@ export async function reload(
   } catch (error) {
     // Attempts that it has begun meanwhile are failed with it, and are attempted again by the current one.
     await ports.kill(next.incarnation, 'it does not take the place of the current executor');
-    throw error;
-  } finally {
     ports.holdMemory(false);
+    throw error;
   }
   // Nobody who goes away stops it from here on: the new executor serves.
   const interruptedAttempts = await untilRetired(ports, old, onStep);
@@ -155,6 +154,8 @@ async function untilRetired(ports: ReloadPorts, old: OldExecutor, onStep: (step:
   const { graceMs } = ports;
   onStep({ step: 'retiring', attempts: ports.attempts(old.incarnation), graceMs });
   await within(ports, Promise.race([ports.retire(old.incarnation), old.ended]), LAST_POLLS_MS);
+  // Not before: a step of a session in the memory of the new one might come to a poll of the old one.
+  ports.holdMemory(false);
   if (await within(ports, old.ended, graceMs)) return 0;
   // Core cancels them now. What ends by that is interrupted as well as what has to be killed.
   const interrupted = ports.attempts(old.incarnation);

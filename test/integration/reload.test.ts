@@ -3,15 +3,14 @@ import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { inject } from 'vitest';
-import type { WorkflowHandle } from '@temporalio/client';
-import { describe, expect, it } from 'vitest';
+import type { Client, WorkflowHandle } from '@temporalio/client';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import type { ReloadResult } from '../../src/contract/local.js';
 import { type Atlasd, startAtlasd, temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { eventually, sessionsOf, startWorkflow, workersOf } from '../support/fixtures.js';
 import { activitiesOf, historyOf } from '../support/history.js';
-import { temporalEnvironment, useClient } from '../support/server.js';
+import { connectTestClient, startPrivateServer, temporalEnvironment } from '../support/server.js';
 
 const ATLASD = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 const FIXTURES = new URL('../fixtures/user/activities.js', import.meta.url).href;
@@ -35,11 +34,11 @@ class Deployed {
     private readonly path: string,
   ) {}
 
-  static async start(fleet: string, name: string, args: readonly string[] = []): Promise<Deployed> {
+  static async start(address: string, fleet: string, name: string, args: readonly string[] = []): Promise<Deployed> {
     const path = join(await temporaryDirectory(), 'activities.mjs');
     await writeFile(path, moduleOf(1));
     const modules = ['--activities', path, '--workflows', inject('fixtureWorkflows')];
-    return new Deployed(await startAtlasd({ fleet, name, args: [...modules, ...args] }), path);
+    return new Deployed(await startAtlasd({ address, fleet, name, args: [...modules, ...args] }), path);
   }
 
   async deploy(code: string): Promise<void> {
@@ -74,7 +73,18 @@ export async function version(ms) {
 }
 
 describe('atlasd reload', () => {
-  const client = useClient();
+  // An executor that retires waits for its last polls, which are a minute long where they get nothing.
+  let server: Awaited<ReturnType<typeof startPrivateServer>>;
+  let connected: Awaited<ReturnType<typeof connectTestClient>>;
+  beforeAll(async () => {
+    server = await startPrivateServer({ dynamicConfig: ['matching.longPollExpirationInterval="4s"'] });
+    connected = await connectTestClient(server.address);
+  });
+  afterAll(async () => {
+    await connected.close();
+    await server.stop();
+  });
+  const client = (): Client => connected.client;
 
   async function untilStep(handle: WorkflowHandle, count: number): Promise<void> {
     await eventually(
@@ -88,7 +98,10 @@ describe('atlasd reload', () => {
 
   it('loses no session and interrupts no step, three times in a row under load', { timeout: 240_000 }, async () => {
     const fleet = uniqueFleet();
-    const workers = await Promise.all([Deployed.start(fleet, 'a'), Deployed.start(fleet, 'b')]);
+    const workers = await Promise.all([
+      Deployed.start(server.address, fleet, 'a'),
+      Deployed.start(server.address, fleet, 'b'),
+    ]);
     const handles = await Promise.all(
       Array.from({ length: 6 }, (_, index) =>
         startWorkflow(client(), fleet, 'versions', { ms: 1_000 + 200 * (index % 3) }),
@@ -123,7 +136,7 @@ describe('atlasd reload', () => {
 
   it('changes nothing where the code can not be loaded, or another reload is under way', async () => {
     const fleet = uniqueFleet();
-    const worker = await Deployed.start(fleet, 'a', ['--grace', '5s']);
+    const worker = await Deployed.start(server.address, fleet, 'a', ['--grace', '5s']);
     const handle = await startWorkflow(client(), fleet, 'versions', { ms: 500 });
     await untilStep(handle, 1);
     await worker.deploy('export async function version( {');
@@ -165,7 +178,7 @@ describe('atlasd reload', () => {
 
   it('waits for sessions in memory, gives up where they do not end, and goes on once they have', async () => {
     const fleet = uniqueFleet();
-    const worker = await Deployed.start(fleet, 'a');
+    const worker = await Deployed.start(server.address, fleet, 'a');
     const log = join(await temporaryDirectory(), 'log');
     const remembering = () => startWorkflow(client(), fleet, 'remembering', { session: { state: 'memory' }, log });
     const held = await remembering();
