@@ -13,6 +13,8 @@ export const SLOWEST: readonly string[] = [
   'test/integration/promises.test.ts',
   'test/integration/faults.test.ts',
   'test/integration/drain.test.ts',
+  'test/integration/reload.test.ts',
+  'test/integration/memory.test.ts',
   'test/integration/orders.test.ts',
   'test/integration/sessions.test.ts',
   'test/integration/views.test.ts',
