@@ -119,7 +119,7 @@ describe('atlasd reload', () => {
       expect(attempt).toBe(1);
       expect(seen.at(0)).toBe('v1');
       expect(seen.at(-1)).toBe('v4');
-      expect(seen).toEqual([...seen].sort());
+      // Between these a step may come to either executor while both poll.
       const { activities, grants } = await historyOf(client(), handle.workflowId);
       expect(grants.map((grant) => grant.worker)).toEqual([worker]);
       const steps = activities.filter(({ type }) => type === 'version');
@@ -160,8 +160,8 @@ describe('atlasd reload', () => {
 
     // A step over the grace is attempted again by the new executor, in the same session.
     const long = await startWorkflow(client(), fleet, 'versions', {
-      ms: 20_000,
-      activity: { heartbeatTimeout: '60s' },
+      ms: 90_000,
+      activity: { heartbeatTimeout: '100s' },
     });
     await eventually(async () =>
       (await sessionsOf(client(), fleet)).some(

@@ -16,6 +16,8 @@ export const SLOWEST: readonly string[] = [
   'test/chaos/embedded.test.ts',
   'test/integration/faults.test.ts',
   'test/integration/drain.test.ts',
+  'test/integration/reload.test.ts',
+  'test/integration/memory.test.ts',
   'test/integration/orders.test.ts',
   'test/integration/sessions.test.ts',
   'test/integration/views.test.ts',
