@@ -52,7 +52,8 @@ export class EmbeddedExecutor implements ExecutorHost {
   private workers: readonly UnsignalledWorker[] = [];
   private readonly runs: Promise<void>[] = [];
   private currentState: ExecutorState = 'starting';
-  private stopping = false;
+  /** Nothing runs any more that the thread would have to end. */
+  private isOver = false;
   private fail: (error: unknown) => void = () => undefined;
   /** Rejects when a Worker can not go on. */
   readonly failed: Promise<never>;
@@ -73,17 +74,18 @@ export class EmbeddedExecutor implements ExecutorHost {
       options.worker,
       this.memories,
     );
+    // Commands of this host ask there; an executor never does, since there is none beside this process.
+    const noExecutor = () => Promise.reject(new AtlasError('ExecutorFailed', 'This worker has no executor process.'));
     this.local = new LocalServer(
       {
-        // Commands of this host ask here; an executor never does, since there is none beside this process.
-        firstCommands: () => Promise.reject(new AtlasError('ExecutorFailed', 'This worker has no executor process.')),
+        firstCommands: noExecutor,
         isExecutor: () => false,
         executorLoaded: () => undefined,
         executorFailed: () => undefined,
         executorReady: () => undefined,
         executorQuiet: () => undefined,
-        beginAttempt: (attempt) => this.side().beginAttempt(attempt),
-        endAttempt: (id, result) => this.side().endAttempt(id, result),
+        beginAttempt: noExecutor,
+        endAttempt: noExecutor,
         memoryDropped: () => undefined,
         status: () => this.side().status(),
         order: (order) => this.side().order(order),
@@ -123,7 +125,7 @@ export class EmbeddedExecutor implements ExecutorHost {
     thread.unref();
     // Without its fence this process must not run pinned activities.
     const killedWithout = (error: unknown): void => {
-      if (this.stopping) return;
+      if (this.isOver) return;
       this.options.log.error(
         { event: 'process-kill', reason: String(error) },
         'The thread that watches the fence has ended; the process is killed',
@@ -190,7 +192,7 @@ export class EmbeddedExecutor implements ExecutorHost {
     for (const worker of this.workers) {
       const run = worker.run();
       run.catch((error: unknown) => {
-        if (!this.stopping) this.fail(error);
+        this.fail(error);
       });
       this.runs.push(run);
     }
@@ -260,13 +262,7 @@ export class EmbeddedExecutor implements ExecutorHost {
       this.guard.cancelAll(`The worker ${this.options.worker.name} stops.`);
       await within(CANCEL_WAIT_MS, ended);
     }
-    this.stopping = true;
-    await this.guardedEnd();
-  }
-
-  /** The Workers end by themselves once their attempts have; one that is stuck is left to what becomes of the process. */
-  private async guardedEnd(): Promise<void> {
-    for (const run of this.runs) run.catch(() => undefined);
+    // A Worker with an attempt that goes on does not end; it is left to what becomes of the process.
     if (this.runningCount > 0) return;
     await this.guard.allTold();
     await within(FORCE_STOP_EXTRA_MS, Promise.allSettled(this.runs));
@@ -280,7 +276,7 @@ export class EmbeddedExecutor implements ExecutorHost {
   /** Resolves when no attempt runs any more, and nothing is left that could kill the process. */
   async settled(): Promise<void> {
     await this.guard.allEnded();
-    this.stopping = true;
+    this.isOver = true;
     await this.thread?.terminate();
   }
 
