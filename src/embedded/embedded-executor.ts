@@ -219,7 +219,7 @@ export class EmbeddedExecutor implements ExecutorHost {
   }
 
   memoryHome(): string | null {
-    return this.currentState === 'ready' && !this.stopping ? this.life : null;
+    return this.currentState === 'ready' && !this.isOver ? this.life : null;
   }
 
   async dropMemory(incarnation: string, memory: SessionMemoryName): Promise<void> {
