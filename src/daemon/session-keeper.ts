@@ -284,7 +284,29 @@ export class SessionKeeper {
         );
       }
       if (older.epoch === task.request.epoch && older.state !== 'releasing') return;
+      if (older.state !== 'releasing' && (await this.isLeaseWanted(older))) {
+        throw new AtlasError(
+          'NoFreeSlot',
+          `The worker ${this.identity.worker} holds the session ${key} already, by the lease ${older.epoch} of the same owner.`,
+        );
+      }
       await this.end(key, 'its owner acquires it again', 'complete');
+    }
+  }
+
+  /**
+   * An owner that waits for long asks by several leases beside each other, and all of them may come here: the one that was
+   * granted first counts, and the owner cancels the rest. A lease that it gave up is cancelled or timed out before it
+   * acquires again. Without an answer nothing is ended.
+   */
+  private async isLeaseWanted({ leaseToken }: SessionEntry): Promise<boolean> {
+    try {
+      return (await this.ports.temporal.heartbeat(leaseToken)) === 'renewed';
+    } catch (error) {
+      this.callFailed();
+      throw new AtlasError('NoFreeSlot', `The worker ${this.identity.worker} can not reach Temporal.`, {
+        cause: error,
+      });
     }
   }
 

@@ -282,9 +282,10 @@ describe('a lease that is handed out again', () => {
     expect(worker.temporal.callsOf('heartbeat').at(-1)).toEqual(['second']);
   });
 
-  it('with a higher epoch ends the older one first', async () => {
+  it('with a higher epoch ends the older one first, which its owner has cancelled', async () => {
     const worker = await holding();
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    worker.temporal.answer('heartbeat', 'cancel-requested');
     const second = worker.keeper.acquire(leaseTask('s', { epoch: 2 }));
     await settle();
     expect(worker.table.session(KEY)).toMatchObject({ epoch: 1, state: 'releasing' });
@@ -295,6 +296,18 @@ describe('a lease that is handed out again', () => {
     expect(worker.scratch.directories.get(KEY)).toBe(2);
     await worker.run(20_000);
     expect(worker.temporal.callsOf('completeLease')).toEqual([['token-s-1']]);
+  });
+
+  it('with a higher epoch is refused while the older lease is wanted, or nobody says whether it is', async () => {
+    const worker = await holding();
+    const taskOfSecond = leaseTask('s', { epoch: 2 });
+    await expect(worker.keeper.acquire(taskOfSecond)).rejects.toMatchObject({ code: 'NoFreeSlot' });
+    worker.temporal.answer('heartbeat', new Error('Unavailable'));
+    await expect(worker.keeper.acquire(taskOfSecond)).rejects.toMatchObject({ code: 'NoFreeSlot' });
+    expect(worker.table.session(KEY)).toMatchObject({ epoch: 1, grantId: 'grant-1', state: 'held' });
+    worker.temporal.answer('heartbeat', 'not-found');
+    await worker.keeper.acquire(taskOfSecond);
+    expect(worker.table.session(KEY)).toMatchObject({ epoch: 2, grantId: 'grant-2', state: 'held' });
   });
 
   it('with a higher epoch waits for the very end of the older one, which would be taken for its own', async () => {
@@ -341,6 +354,7 @@ describe('a lease that is handed out again', () => {
   it('is taken by one of two tasks that waited for the same ending', async () => {
     const worker = await holding();
     await worker.keeper.beginAttempt(pinnedAttempt('s'));
+    worker.temporal.answer('heartbeat', 'cancel-requested');
     const second = worker.keeper.acquire(leaseTask('s', { epoch: 2, token: 'a' }));
     const again = worker.keeper.acquire(leaseTask('s', { epoch: 2, token: 'b' }));
     await worker.keeper.endAttempt(pinnedAttempt('s').id);
