@@ -162,6 +162,12 @@ const NPM_OCR = ['--document-ocr-engine', 'npm'];
 const ATLASD_CASES: Readonly<Record<string, readonly string[]>> = {
   'atlasd-help': ['--help'],
   'atlasd-help-status': ['status', '--help'],
+  'atlasd-help-reload': ['reload', '--help'],
+  'atlasd-reload-nothing': ['reload', '--state-dir', 'state'],
+  'atlasd-reload-nothing-json': ['reload', '--state-dir', 'state', '-o', 'json'],
+  'atlasd-reload-bad-timeout': ['reload', '--state-dir', 'state', '--timeout', 'soon'],
+  'atlasd-capability-check-of-none': ['--capabilities', 'gpu', '--capability-check', 'ocr=true'],
+  'atlasd-capability-check-no-command': ['--capabilities', 'gpu', '--capability-check', 'gpu'],
   'atlasd-version': ['--version'],
   'atlasd-unknown-command': ['statsu'],
   'atlasd-unknown-command-after-option': ['--name', 'worker-7', 'statsu'],

@@ -10,7 +10,7 @@ import { MIXES } from './faults.js';
 import { type Outcome, simulate } from './world.js';
 
 const FIRST_SEED = Number(process.env['ATLAS_SEED'] ?? 1);
-const SEEDS = Number(process.env['ATLAS_SEEDS'] ?? 250);
+const SEEDS = Number(process.env['ATLAS_SEEDS'] ?? 150);
 const TRACE_LINES = 150;
 
 const hits = new Map<string, number>();

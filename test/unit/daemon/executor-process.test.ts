@@ -1,13 +1,29 @@
 /** The executor as a process, as far as its hooks and its end go. The process itself need not get far for that. */
-import { expect, it, vi } from 'vitest';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { ExecutorProcess } from '../../../src/daemon/executor-process.js';
 import { isAlive, type ProcessIdentity } from '../../../src/daemon/process-identity.js';
 import { deferred, fakeLog, type LogLine } from '../../support/fake-ports.js';
 
-function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>) {
+/** A supervisor that takes every connection and says nothing: who has no supervisor ends by itself. */
+async function silentSupervisor(): Promise<string> {
+  const path = join(await mkdtemp(join(tmpdir(), 'at-silent-')), 'atlasd.sock');
+  const server = createServer((socket) => socket.on('error', () => undefined));
+  await new Promise<void>((resolve) => server.listen(path, resolve));
+  onTestFinished(async () => {
+    await new Promise((resolve) => server.close(resolve));
+    await rm(dirname(path), { recursive: true });
+  });
+  return path;
+}
+
+function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>, socketPath = '/nowhere') {
   const log: LogLine[] = [];
   const executor = new ExecutorProcess(
-    '/nowhere',
+    socketPath,
     {},
     {
       onStart: () => Promise.resolve(),
@@ -79,11 +95,12 @@ it('goes on with another one that takes its place, which is no restart, and kill
   const ended: string[] = [];
   const loops: string[] = [];
   const started: ProcessIdentity[] = [];
-  const { executor } = start({
-    onStart: async (process) => void started.push(process),
-    onEnd: async (incarnation) => void ended.push(incarnation),
+  const hooks = {
+    onStart: async (process: ProcessIdentity) => void started.push(process),
+    onEnd: async (incarnation: string) => void ended.push(incarnation),
     onCrashLoop: () => loops.push('loop'),
-  });
+  };
+  const { executor } = start(hooks, await silentSupervisor());
   const old = executor.running()!;
   const failing = executor.startBeside();
   expect(executor.incarnation()).toBe(old.incarnation);
