@@ -18,7 +18,7 @@ import { AtlasError } from '../contract/errors.js';
 export const DEFAULT_ADDRESS = 'localhost:7233';
 export const DEFAULT_NAMESPACE = 'default';
 /** How long the first connection may take: a person waits for it. */
-export const DEFAULT_CONNECT_TIMEOUT_MS = 5_000;
+export const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 /**
  * gRPC's own backoff grows to 15 s and more, which is how much later than the server a client comes back after an
  * outage: long enough for a lease to time out. A second is still gentle on a server that is starting.
