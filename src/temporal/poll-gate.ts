@@ -72,6 +72,7 @@ export class PollGate {
       markSlotUsed: ({ permit }) => {
         (permit as Permit).used = true;
         usage.taken += 1;
+        this.changed();
       },
       releaseSlot: ({ permit }) => {
         usage.given -= 1;
