@@ -67,6 +67,8 @@ export class ExecutorProcess {
     private readonly env: NodeJS.ProcessEnv,
     private readonly hooks: ExecutorHooks,
     private readonly log: EventLog,
+    /** Another program than the executor, for tests. */
+    private readonly program = MAIN,
   ) {}
 
   /** The current life, or the one that is started next. */
@@ -143,7 +145,7 @@ export class ExecutorProcess {
   }
 
   private launch(incarnation: string): Life {
-    const child = execa(process.execPath, [MAIN, this.socketPath, incarnation], {
+    const child = execa(process.execPath, [this.program, this.socketPath, incarnation], {
       env: { ...ALLOCATOR, ...this.env },
       extendEnv: false,
       detached: true,

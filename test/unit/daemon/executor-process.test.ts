@@ -1,29 +1,17 @@
 /** The executor as a process, as far as its hooks and its end go. The process itself need not get far for that. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { expect, it, onTestFinished, vi } from 'vitest';
+import { fileURLToPath } from 'node:url';
+import { expect, it, vi } from 'vitest';
 import { ExecutorProcess } from '../../../src/daemon/executor-process.js';
 import { isAlive, type ProcessIdentity } from '../../../src/daemon/process-identity.js';
 import { deferred, fakeLog, type LogLine } from '../../support/fake-ports.js';
 
-/** A supervisor that takes every connection and says nothing: who has no supervisor ends by itself. */
-async function silentSupervisor(): Promise<string> {
-  const path = join(await mkdtemp(join(tmpdir(), 'at-silent-')), 'atlasd.sock');
-  const server = createServer((socket) => socket.on('error', () => undefined));
-  await new Promise<void>((resolve) => server.listen(path, resolve));
-  onTestFinished(async () => {
-    await new Promise((resolve) => server.close(resolve));
-    await rm(dirname(path), { recursive: true });
-  });
-  return path;
-}
+/** Does nothing until it is killed; the executor itself ends at once where it has no supervisor. */
+const IDLE = fileURLToPath(new URL('../../fixtures/idle.mjs', import.meta.url));
 
-function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>, socketPath = '/nowhere') {
+function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>, program?: string) {
   const log: LogLine[] = [];
   const executor = new ExecutorProcess(
-    socketPath,
+    '/nowhere',
     {},
     {
       onStart: () => Promise.resolve(),
@@ -32,6 +20,7 @@ function start(hooks: Partial<ConstructorParameters<typeof ExecutorProcess>[2]>,
       ...hooks,
     },
     fakeLog(log),
+    program,
   );
   executor.start();
   return { executor, log };
@@ -100,7 +89,7 @@ it('goes on with another one that takes its place, which is no restart, and kill
     onEnd: async (incarnation: string) => void ended.push(incarnation),
     onCrashLoop: () => loops.push('loop'),
   };
-  const { executor } = start(hooks, await silentSupervisor());
+  const { executor } = start(hooks, IDLE);
   const old = executor.running()!;
   const failing = executor.startBeside();
   expect(executor.incarnation()).toBe(old.incarnation);
