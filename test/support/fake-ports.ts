@@ -468,3 +468,8 @@ export function pinnedAttempt(
     taskToken: `attempt-token-${session}-${epoch}-${step}-${attempt}`,
   };
 }
+
+/** The worker of a daemon that is started after this one has died: what was on its disk, and another executor. */
+export function restarted({ ledger, scratch }: FakeWorker): FakeWorker {
+  return new FakeWorker({ records: ledger.records, directories: scratch.directories, firstLife: 2 });
+}

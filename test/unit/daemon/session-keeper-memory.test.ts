@@ -7,6 +7,7 @@ import {
   leaseTask,
   pinnedAttempt,
   releaseOf,
+  restarted,
   settle,
 } from '../../support/fake-ports.js';
 
@@ -154,11 +155,7 @@ describe('a session in memory', () => {
   it('does not outlive the supervisor, since its executor does not', async () => {
     const before = await holding();
     await before.keeper.beginAttempt(pinnedAttempt('s'));
-    const worker = new FakeWorker({
-      records: before.ledger.records,
-      directories: before.scratch.directories,
-      firstLife: 2,
-    });
+    const worker = restarted(before);
     await worker.keeper.failAttempts();
     await worker.keeper.resume();
     await worker.run(200);

@@ -7,6 +7,7 @@ import {
   leaseTask,
   pinnedAttempt,
   releaseOf,
+  restarted,
   settle,
   type FakeWorkerOptions,
 } from '../../support/fake-ports.js';
@@ -849,11 +850,7 @@ describe('a restart', () => {
   it('fails the attempts of the executor that was left', async () => {
     const before = await holding();
     await before.keeper.beginAttempt(pinnedAttempt('s'));
-    const worker = new FakeWorker({
-      records: before.ledger.records,
-      directories: before.scratch.directories,
-      firstLife: 2,
-    });
+    const worker = restarted(before);
     await worker.keeper.failAttempts();
     await worker.keeper.resume();
     expect(worker.temporal.calls.map(({ method }) => method)).toEqual(['failAttempt', 'heartbeat']);
