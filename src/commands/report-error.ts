@@ -80,13 +80,20 @@ export function describeError(error: unknown): ErrorReport {
       unexpected: false,
     };
   }
-  const message = error instanceof Error ? error.message || error.name : String(error);
   return {
-    message: `Unexpected: ${oneLine(message)}`,
+    message: `Unexpected: ${oneLine(messageWithReason(error))}`,
     next: 'This looks like a defect of Atlas. Set ATLAS_DEBUG=1 and run again for the stack.',
     exitCode: EXIT.failed,
     unexpected: true,
   };
+}
+
+/** "Workflow Update failed" alone says nothing: what is wrong is in its cause. */
+function messageWithReason(error: unknown): string {
+  const message = error instanceof Error ? error.message || error.name : String(error);
+  const reason = reasonOf(error);
+  if (message.includes(reason)) return message;
+  return reason.includes(message) ? reason : `${message}: ${reason}`;
 }
 
 function causes(error: unknown): Error[] {

@@ -1,5 +1,5 @@
 import { ActivityFailure, ApplicationFailure, CancelledFailure, RetryState } from '@temporalio/common';
-import { WorkflowFailedError, WorkflowNotFoundError } from '@temporalio/client';
+import { WorkflowFailedError, WorkflowNotFoundError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { describe, expect, it } from 'vitest';
 import { describeError, reasonOf, reportError, stepOf, workerOf } from '../../../src/commands/report-error.js';
 import { AtlasError } from '../../../src/contract/errors.js';
@@ -88,6 +88,12 @@ describe('describeError', () => {
     const report = describeError(new TypeError('x is not a function'));
     expect(report).toMatchObject({ message: 'Unexpected: x is not a function', exitCode: 1, unexpected: true });
     expect(report.next).toContain('ATLAS_DEBUG=1');
+  });
+
+  it('says the cause of what it does not know', () => {
+    const cause = ApplicationFailure.nonRetryable('The Workflow completed first.', 'SomeTypeOfTheServer');
+    const error = new WorkflowUpdateFailedError('Workflow Update failed', cause);
+    expect(describeError(error).message).toBe('Unexpected: Workflow Update failed: The Workflow completed first.');
   });
 
   it('keeps a message on one line, and survives causes in a circle', () => {
