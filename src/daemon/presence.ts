@@ -32,6 +32,7 @@ import {
 } from '../contract/fleet.js';
 import type { LocalOrder } from '../contract/local.js';
 import { fleetControlQueue, workerWorkflowId } from '../contract/names.js';
+import { sendUpdate } from '../temporal/updates.js';
 import type { EventLog } from './ports.js';
 
 /** One heartbeat in this part of the TTL, so that two may be lost. */
@@ -114,21 +115,22 @@ export class Presence {
 
   private async registerOnce(): Promise<RegisterAnswer> {
     const { identity } = this;
-    const start = new WithStartWorkflowOperation<(memo?: WorkerMemo) => Promise<void>>(WORKER_WORKFLOW_TYPE, {
-      workflowId: workerWorkflowId(identity.fleet, identity.name),
-      taskQueue: fleetControlQueue(identity.fleet),
-      workflowIdConflictPolicy: 'USE_EXISTING',
-      // A frozen supervisor still has polls out; what they took is handed out again after this instead of 10 s.
-      workflowTaskTimeout: WORKFLOW_TASK_TIMEOUT,
-      args: [],
-    });
+    const start = () =>
+      new WithStartWorkflowOperation<(memo?: WorkerMemo) => Promise<void>>(WORKER_WORKFLOW_TYPE, {
+        workflowId: workerWorkflowId(identity.fleet, identity.name),
+        taskQueue: fleetControlQueue(identity.fleet),
+        workflowIdConflictPolicy: 'USE_EXISTING',
+        // A frozen supervisor still has polls out; what they took is handed out again after this instead of 10 s.
+        workflowTaskTimeout: WORKFLOW_TASK_TIMEOUT,
+        args: [],
+      });
     const sentAtMs = this.hooks.monotonicMs();
-    const answer = await this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+    const answer = await sendUpdate(this.client, UPDATE_DEADLINE_MS, () =>
       this.client.workflow.executeUpdateWithStart<
         (memo?: WorkerMemo) => Promise<void>,
         RegisterAnswer,
         [WorkerIdentity, DesiredState]
-      >(REGISTER_UPDATE, { args: [identity, this.hooks.known()], startWorkflowOperation: start }),
+      >(REGISTER_UPDATE, { args: [identity, this.hooks.known()], startWorkflowOperation: start() }),
     );
     await this.hooks.onDesired(answer.desired ?? UNTOUCHED);
     if (answer.suspected === false) this.hooks.onNotMissed(sentAtMs);
@@ -240,7 +242,7 @@ export class Presence {
    */
   async order({ kind, order }: LocalOrder): Promise<DesiredState | AtlasError> {
     try {
-      const answer = await this.client.connection.withDeadline(Date.now() + UPDATE_DEADLINE_MS, () =>
+      const answer = await sendUpdate(this.client, UPDATE_DEADLINE_MS, () =>
         this.handle().executeUpdate<OperatorAnswer, [typeof order]>(UPDATE_OF_ORDER[kind], {
           args: [order],
           updateId: order.orderId,
@@ -273,7 +275,7 @@ export class Presence {
     clearTimeout(this.timer);
     clearTimeout(this.missingTimer);
     try {
-      await this.client.connection.withDeadline(Date.now() + STOPPED_DEADLINE_MS, () =>
+      await sendUpdate(this.client, STOPPED_DEADLINE_MS, () =>
         this.handle().executeUpdate<void, [StoppedNotice]>(STOPPED_UPDATE, {
           args: [{ nonce: this.identity.nonce, owners }],
         }),

@@ -3,6 +3,7 @@
  * fleet runs, nobody can validate or answer them, and the order is left with the server as a signal instead.
  */
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Client,
   WorkflowNotFoundError,
@@ -33,6 +34,7 @@ import {
 import { workerWorkflowId } from '../contract/names.js';
 import { SESSION_DEFAULTS } from '../contract/session.js';
 import { failure } from '../temporal/failures.js';
+import { failureTypeOf, sendUpdate } from '../temporal/updates.js';
 import { describeOwner, isGivenUp, isOpen, openLease } from './owner-run.js';
 import type { SessionRecord } from './records.js';
 
@@ -93,6 +95,9 @@ const CALL_DEADLINE_MS = 10_000;
 /** How much longer than its fence a worker that does not answer is given, for timers and calls that are under way. */
 const FENCE_MARGIN_MS = 2_000;
 
+/** How the server answers an update whose workflow has ended without an answer. */
+const ENDED_BEFORE_ANSWER = 'AcceptedUpdateCompletedWorkflow';
+
 export class FleetOrders {
   constructor(
     private readonly client: Client,
@@ -122,7 +127,13 @@ export class FleetOrders {
 
   async forget(worker: string, by: OrderBy & { readonly withSessions?: boolean }): Promise<void> {
     const order: ForgetOrder = { ...orderOf(by), withSessions: by.withSessions ?? false };
-    await this.update<void, ForgetOrder>(worker, FORGET_UPDATE, order, ORDER_DEADLINE_MS);
+    try {
+      await this.update<void, ForgetOrder>(worker, FORGET_UPDATE, order, ORDER_DEADLINE_MS);
+    } catch (error) {
+      if (isUnanswered(error)) throw this.nobodyForgets(worker, error);
+      // Its workflow ends by being forgotten; that the answer was lost with it changes nothing.
+      if (failureTypeOf(error) !== ENDED_BEFORE_ANSWER) throw error;
+    }
   }
 
   private async order(worker: string, update: string, signalled: SignalledOrder): Promise<OrderResult> {
@@ -186,7 +197,7 @@ export class FleetOrders {
     { who, why, failOwner }: OrderBy & ReleaseTerms,
   ): Promise<'owner-told' | 'owner-moved-on' | 'owner-closed'> {
     const windowMs = session.recoveryWindowMs ?? SESSION_DEFAULTS.recoveryWindowMs;
-    await new Promise((resolve) => setTimeout(resolve, fenceWaitMs(session, windowMs)));
+    await sleep(fenceWaitMs(session, windowMs));
     const owner = await this.bounded(() => describeOwner(this.client, session));
     if (!isOpen(owner.status)) return 'owner-closed';
     // Of this worker only: the owner may have acquired the session again elsewhere, under the same id.
@@ -211,18 +222,21 @@ export class FleetOrders {
   ): Promise<R> {
     const handle = this.client.workflow.getHandle(workerWorkflowId(this.fleet, worker));
     try {
-      return await this.client.connection.withDeadline(Date.now() + deadlineMs, () =>
+      return await sendUpdate(this.client, deadlineMs, () =>
         handle.executeUpdate<R, [O]>(name, { args: [order], updateId: order.orderId }),
       );
     } catch (error) {
-      if (error instanceof WorkflowNotFoundError) throw this.unknownWorker(worker, error);
-      const code = error instanceof WorkflowUpdateFailedError ? findErrorCode(error) : undefined;
-      if (code !== undefined)
-        throw new AtlasError(code, (error as Error & { cause?: Error }).cause?.message ?? String(error), {
-          cause: error,
-        });
-      throw error;
+      throw this.orderError(worker, name, error);
     }
+  }
+
+  private orderError(worker: string, name: string, error: unknown): unknown {
+    if (error instanceof WorkflowNotFoundError) return this.unknownWorker(worker, error);
+    if (!(error instanceof WorkflowUpdateFailedError)) return error;
+    if (name !== FORGET_UPDATE && failureTypeOf(error) === ENDED_BEFORE_ANSWER)
+      return this.unknownWorker(worker, error);
+    const code = findErrorCode(error);
+    return code === undefined ? error : new AtlasError(code, error.cause?.message ?? error.message, { cause: error });
   }
 
   private async signal(worker: string, signalled: SignalledOrder): Promise<void> {
@@ -240,6 +254,15 @@ export class FleetOrders {
       cause,
       next: 'See `atlas workers ls`.',
     });
+  }
+
+  /** Unlike other orders it does not wait on the server: a worker that has returned meanwhile is not forgotten. */
+  private nobodyForgets(worker: string, cause: unknown): AtlasError {
+    return new AtlasError(
+      'FleetConflict',
+      `No worker of the fleet ${this.fleet} runs that could take ${worker} off the list. Nothing was changed.`,
+      { cause, next: 'Forget it once a worker of the fleet runs.' },
+    );
   }
 
   private bounded<T>(call: () => Promise<T>): Promise<T> {
