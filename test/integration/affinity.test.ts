@@ -10,13 +10,30 @@ import { temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { eventually, runWorkflow, sessionsOf, startWorker, startWorkflow } from '../support/fixtures.js';
 import { activitiesOf, historyOf, type RunActivity } from '../support/history.js';
-import { labelsOf, linesOf, measured, PATIENT_MS, SLOW, untilAllFree, untilLine } from '../support/promises.js';
+import {
+  labelsOf,
+  letGo,
+  linesOf,
+  measured,
+  PATIENT_MS,
+  SLOW,
+  untilAllFree,
+  untilLine,
+  untilListed,
+} from '../support/promises.js';
 import { connectTestClient, startPrivateServer, useClient } from '../support/server.js';
 
-/** For the workers that die here: their deaths are noticed sooner than by default. */
-const PRESENCE = ['--presence-ttl', '2s'];
-/** A lease that is cancelled on a dead worker ends with its TTL. */
-const QUICK = { recoveryWindow: '2s', leaseTtl: '8s' };
+/**
+ * For the workers that die here: their deaths are noticed sooner than by default. One that gets no processor for some
+ * seconds must not look dead, nor have its calls cancelled by its fence.
+ */
+const PRESENCE = ['--presence-ttl', '3s'];
+/** A lease that is cancelled on a dead worker ends with its TTL; the owner is to hear of the death by presence first. */
+const QUICK = { recoveryWindow: '5s', leaseTtl: '14s' };
+/** What runs until it is let go of: far longer than a kill may be away. */
+const LONG_MS = 90_000;
+/** A preferred worker that lives is waited for, however busy its machine is. */
+const PATIENTLY = { preferFor: '1m' };
 
 const ofType = (activities: readonly RunActivity[], type: string): RunActivity[] =>
   activities.filter((activity) => activity.type === type);
@@ -41,11 +58,13 @@ describe('a session that is rediscovered', () => {
       startWorker({ fleet, name: 'b' }),
     ]);
     const log = join(await temporaryDirectory(), 'log');
-    const session = { ...QUICK, onLost: 'rediscover', prefer: 'a', preferFor: '1m' };
-    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 2_000 });
+    const session = { ...QUICK, ...PATIENTLY, onLost: 'rediscover', prefer: 'a' };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: LONG_MS });
     await untilLine(log, '1:middle');
+    await untilListed(client(), fleet, handle);
     const killedAtMs = Date.now();
     await worker.killAll();
+    await letGo(log);
     expect(await handle.result()).toEqual({ attempt: 2, worker: 'b' });
 
     const { activities, grants } = await historyOf(client(), handle.workflowId);
@@ -85,16 +104,18 @@ describe('a session that is rediscovered', () => {
       startWorker({ fleet, name: 'b' }),
     ]);
     const directory = await temporaryDirectory();
-    const session = { ...QUICK, onLost: 'rediscover', prefer: 'a', preferFor: '1m' };
+    const session = { ...QUICK, ...PATIENTLY, onLost: 'rediscover', prefer: 'a' };
     const start = (name: string, type: string, input: object) =>
       startWorkflow(client(), fleet, type, { session, log: join(directory, name), ...input });
     const idle = await start('idle', 'writer', { wait: true });
     await eventually(async () => ofType(await activitiesOf(idle), 'write')[0]?.outcome === 'completed', {
       what: 'the first step',
     });
-    const calls = await start('calls', 'affineCalls', { ms: 6_000 });
+    const calls = await start('calls', 'affineCalls', { ms: LONG_MS });
     for (const label of ['one', 'two', 'three']) await untilLine(join(directory, 'calls'), label);
+    await untilListed(client(), fleet, calls);
     await worker.killAll();
+    await letGo(join(directory, 'calls'));
 
     expect(await calls.result()).toEqual({ attempt: 2, worker: 'b' });
     expect(leasesOf(await activitiesOf(calls))).toHaveLength(2);
@@ -132,8 +153,17 @@ describe('a session that prefers a worker', () => {
     const { worker } = (await handle.result()) as { worker: string };
     const { activities, grants } = await historyOf(client(), handle.workflowId);
     const leases = leasesOf(activities);
+    const events = (await handle.fetchHistory()).events ?? [];
+    const timeouts = [
+      events.find((event) => event.timerStartedEventAttributes != null)?.timerStartedEventAttributes
+        ?.startToFireTimeout,
+      events.find((event) => event.activityTaskScheduledEventAttributes != null)?.activityTaskScheduledEventAttributes
+        ?.scheduleToStartTimeout,
+    ];
     return {
       worker,
+      /** Of the timer and of the schedule to start of the first lease. */
+      preferredForMs: timeouts.map((timeout) => Number(timeout?.seconds ?? 0) * 1_000 + (timeout?.nanos ?? 0) / 1e6),
       leases,
       queues: leases.map(({ queue }) => queue),
       waitedMs: grants[0]!.atMs - leases[0]!.scheduledAtMs,
@@ -152,10 +182,10 @@ describe('a session that prefers a worker', () => {
       ['b', ['big']],
     ] as const;
     for (const [prefer, capabilities] of asked) {
-      const { worker, queues } = await run(fleet, { prefer, capabilities });
+      const { worker, queues } = await run(fleet, { prefer, ...PATIENTLY, capabilities });
       expect([worker, queues]).toEqual([prefer, [`${fleet}-${prefer}:prefer`]]);
     }
-    const lacking = { prefer: 'a', preferFor: '1m', capabilities: ['big'] };
+    const lacking = { prefer: 'a', ...PATIENTLY, capabilities: ['big'] };
     const { worker, leases, queues, waitedMs } = await run(fleet, lacking);
     expect([worker, queues]).toEqual(['b', [`${fleet}-a:prefer`, `${fleet}-big:acquire`]]);
     expect(leases[0]).toMatchObject({ outcome: 'failed', identity: expect.stringMatching(/^a@/) as string });
@@ -170,16 +200,17 @@ describe('a session that prefers a worker', () => {
       const fleet = uniqueFleet();
       const [full] = await Promise.all([
         startWorker({ fleet, name: 'a', args: ['--max-sessions', '1', ...PRESENCE] }),
-        startWorker({ fleet, name: 'b', args: PRESENCE }),
+        startWorker({ fleet, name: 'b' }),
       ]);
       const fallsBack = async (prefer: string, how: string): Promise<void> => {
-        const { worker, leases, queues, waitedMs } = await run(fleet, { prefer, preferFor: '500ms' });
+        const { worker, leases, queues, preferredForMs, waitedMs } = await run(fleet, { prefer, preferFor: '500ms' });
         if (prefer === 'a') expect(worker).toBe('b');
         // A poll of the full worker that was out may take one of the leases that follow, and gives it back.
         expect([...new Set(queues)]).toEqual([`${fleet}-${prefer}:prefer`, `${fleet}:acquire`]);
         expect(queues.lastIndexOf(queues[0]!)).toBe(0);
-        // At once where a poll was out that gives the lease back; by default it would be five seconds.
-        expect(leases[1]!.scheduledAtMs - leases[0]!.scheduledAtMs).toBeLessThan(4_000);
+        // What the owner waits for, and what it has asked the server for: by default it would be five seconds.
+        expect(preferredForMs).toEqual([500, 500]);
+        expect(leases[1]!.scheduledAtMs - leases[0]!.scheduledAtMs).toBeLessThan(PATIENT_MS);
         measured(`a preferred worker that is ${how}: to the grant elsewhere`, waitedMs);
       };
       await fallsBack('nobody', 'unknown');

@@ -17,7 +17,7 @@ const ATLASD = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 const DEFAULT_WAIT_MS = 45_000;
 const STOP_GRACE_MS = 15_000;
 /** How long the children of a stopped atlasd may take to end. */
-const LEFTOVER_GRACE_MS = 5_000;
+const LEFTOVER_GRACE_MS = 30_000;
 
 /** A line of the log. `event` names it; the other fields depend on it. */
 export interface LogEvent {

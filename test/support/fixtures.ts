@@ -50,7 +50,7 @@ export async function runWorkflow<T>(client: Client, fleet: string, type: string
 /** Asks until the answer is there. Bounded; the last answer is in the message. */
 export async function eventually<T>(
   ask: () => Promise<T | undefined | false>,
-  { timeoutMs = 30_000, what = 'the condition' }: { timeoutMs?: number; what?: string } = {},
+  { timeoutMs = 60_000, what = 'the condition' }: { timeoutMs?: number; what?: string } = {},
 ): Promise<T> {
   const deadlineMs = performance.now() + timeoutMs;
   for (;;) {

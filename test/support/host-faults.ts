@@ -31,7 +31,7 @@ export class HostFaults {
     };
   }
 
-  /** What is wrong from now on; nothing by default. It takes effect within 50 ms. */
+  /** What is wrong from now on; nothing by default. The clock takes 50 ms to follow. */
   async set(settings: HostFaultSettings = {}): Promise<void> {
     // Never half a file: the reader would take that for no fault.
     await writeFile(`${this.control}.new`, JSON.stringify(settings));

@@ -2,11 +2,11 @@
  * What the tests of the session's promises read: the log that the workflow `writer` leaves on its host, and the server's
  * history.
  */
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { type Client, type WorkflowHandle, WorkflowFailedError } from '@temporalio/client';
 import { expect } from 'vitest';
 import { findError } from '../../src/contract/errors.js';
-import { eventually, workersOf } from './fixtures.js';
+import { eventually, sessionsOf, workersOf } from './fixtures.js';
 import { historyOf } from './history.js';
 
 /** A guard against hanging on a busy machine; what is bounded says so itself. */
@@ -40,6 +40,19 @@ export async function untilLine(log: string, label: string): Promise<Line> {
     what: `a line of ${label}`,
     timeoutMs: PATIENT_MS,
   });
+}
+
+/** Until the presence of its worker tells of the session of this workflow: from then on its death is noticed by that. */
+export async function untilListed(client: Client, fleet: string, { workflowId }: WorkflowHandle): Promise<void> {
+  await eventually(async () => (await sessionsOf(client, fleet)).some((session) => session.workflowId === workflowId), {
+    what: `the session of ${workflowId}`,
+    timeoutMs: PATIENT_MS,
+  });
+}
+
+/** Has the activities that write to this log, now and later, come to their end. */
+export async function letGo(log: string): Promise<void> {
+  await writeFile(`${log}.enough`, '');
 }
 
 export async function codeOf(result: Promise<unknown>): Promise<string> {

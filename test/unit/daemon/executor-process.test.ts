@@ -111,9 +111,12 @@ it('goes on with another one that takes its place, which is no restart, and kill
   expect([executor.incarnation(), executor.restarts()]).toEqual([next.incarnation, 0]);
   // The one that is current now is kept started.
   await executor.kill('a test', [next.incarnation]);
-  await vi.waitFor(() => {
-    expect([executor.restarts(), executor.running() === undefined]).toEqual([1, false]);
-  });
+  await vi.waitFor(
+    () => {
+      expect([executor.restarts(), executor.running() === undefined]).toEqual([1, false]);
+    },
+    { timeout: 30_000 },
+  );
   await executor.stop(0);
   expect(started.map((each) => isAlive(each))).toEqual(started.map(() => false));
   expect(loops).toEqual([]);

