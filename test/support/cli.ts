@@ -13,7 +13,7 @@ const ATLAS = fileURLToPath(new URL('../../bin/atlas.js', import.meta.url));
 /** A guard against hanging. */
 const LINE_WAIT_MS = 90_000;
 /** How long the children of a command that has ended may take to end. */
-const LEFTOVER_GRACE_MS = 5_000;
+const LEFTOVER_GRACE_MS = 30_000;
 
 export interface AtlasOptions {
   /** Over the environment of the shared Temporal server. */

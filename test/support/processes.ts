@@ -87,7 +87,7 @@ export function isAlive(pid: number): boolean {
 export async function until(
   what: string,
   condition: () => boolean | Promise<boolean>,
-  timeoutMs = 30_000,
+  timeoutMs = 60_000,
 ): Promise<void> {
   const deadlineMs = Date.now() + timeoutMs;
   while (!(await condition())) {
