@@ -44,7 +44,8 @@ const MISSING_AFTER_TTLS = 2;
 const CONFLICT_RETRY_MS = 1_000;
 const WORKFLOW_TASK_TIMEOUT = '3s';
 const UPDATE_DEADLINE_MS = 10_000;
-const STOPPED_DEADLINE_MS = 3_000;
+/** On a busy machine it takes seconds; without an answer a worker that has stopped shows as lost. */
+const STOPPED_DEADLINE_MS = 6_000;
 const UPDATE_OF_ORDER = { cordon: CORDON_UPDATE, uncordon: UNCORDON_UPDATE, drain: DRAIN_UPDATE } as const;
 /** Changes come in bursts; one heartbeat tells them all, and a busy worker spares the server most of them. */
 const CHANGE_DELAY_MS = 250;

@@ -1,4 +1,5 @@
 /** The fence of a worker inside a user's own process, which is the end of that process. */
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { temporaryDirectory } from '../support/atlasd.js';
@@ -18,15 +19,19 @@ describe('a worker inside a process of its user', () => {
   ])('is killed before a session is redone whose activity $what', async ({ mode, isCut }) => {
     const fleet = uniqueFleet();
     const proxy = await startProxy(temporalAddress());
-    const args = ['--presence-ttl', '1s'];
+    // Short, but not over while another process starts and this one gets no processor: only the fault is to be noticed.
+    const args = ['--presence-ttl', '3s'];
     const away = await startEmbedded({ fleet, name: 'away', address: proxy.address, args });
     const log = join(await temporaryDirectory(), 'log');
-    const session = { recoveryWindow: '3s' };
+    const session = { recoveryWindow: '5s' };
     const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode, wait: true });
     await untilLine(log, '1:first');
     // A fleet may have workers of both kinds.
     const other = await startWorker({ fleet, name: 'other', args });
-    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
+    const isOfHandle = ({ workflowId }: { workflowId: string }) => workflowId === handle.workflowId;
+    await eventually(async () => (await sessionsOf(client(), fleet)).some(isOfHandle), {
+      what: 'the session is listed',
+    });
     await handle.signal('resume');
     await untilLine(log, '1:middle');
     if (isCut) proxy.cut();
@@ -43,18 +48,27 @@ describe('a worker inside a process of its user', () => {
 
   it('tells of an activity that outlives the stop, keeps its directory locked, and is killed at the fence', async () => {
     const fleet = uniqueFleet();
-    const args = ['--presence-ttl', '1s', '--grace', '100ms'];
+    const args = ['--presence-ttl', '3s', '--grace', '100ms'];
     const worker = await startEmbedded({ fleet, name: 'mine', args });
     const log = join(await temporaryDirectory(), 'log');
     const session = { recoveryWindow: '10s' };
     const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode: 'stubborn' });
     await untilLine(log, '1:middle');
+    // Its start would take longer than the fence on a busy machine, so that it is ready to begin beforehand.
+    const begin = join(await temporaryDirectory(), 'begin');
+    const second = await spawnEmbedded({
+      fleet,
+      name: 'mine',
+      stateDirectory: worker.stateDirectory,
+      args: [...args, '--begin-at', begin],
+    });
+    await second.event('waits-to-begin');
     worker.signal('SIGTERM');
     expect(await worker.event('run-failed')).toMatchObject({
       code: 'ExecutorFailed',
       msg: 'The session worker has stopped, but 1 of its activities ignore their cancellation and still run.',
     });
-    const second = await spawnEmbedded({ fleet, name: 'mine', stateDirectory: worker.stateDirectory, args });
+    await writeFile(begin, '');
     expect(await second.event('run-failed')).toMatchObject({ code: 'StateDirLocked' });
     expect(await worker.exited).toEqual({ code: null, signal: 'SIGKILL' });
     // What it held is on disk, and goes on.

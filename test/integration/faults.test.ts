@@ -20,6 +20,7 @@ import {
   workersOf,
 } from '../support/fixtures.js';
 import { activitiesOf } from '../support/history.js';
+import { untilGone } from '../support/processes.js';
 import { useClient } from '../support/server.js';
 
 interface Sequence {
@@ -38,12 +39,12 @@ describe('kill -9', () => {
   it('of atlasd is invisible to the workflow when it is restarted within the lease TTL', async () => {
     const fleet = uniqueFleet();
     // A start on a busy machine takes longer than the default, and a worker that was missed may refuse an attempt.
-    const args = ['--presence-ttl', '30s'];
+    const args = ['--presence-ttl', '1m'];
     const worker = await startWorker({ fleet, args });
     const log = join(await temporaryDirectory(), 'log');
     const handle = await startWorkflow(client(), fleet, 'sequence', {
-      session: { leaseTtl: '40s' },
-      holdMs: 2_000,
+      session: { leaseTtl: '2m' },
+      holdMs: 4_000,
       log,
       activity: { heartbeatTimeout: '100s' },
     });
@@ -58,8 +59,12 @@ describe('kill -9', () => {
     const activities = await activitiesOf(handle);
     expect(activities.filter(({ type }) => type === 'atlas:acquireWorker')).toHaveLength(1);
     expect(activities.filter(({ type }) => type === 'put')).toHaveLength(1);
-    // The interrupted attempt was failed at once, not after its heartbeat timeout of 100 s, and a second one ran.
-    expect(activities.find(({ type }) => type === 'hold')).toMatchObject({ outcome: 'completed', attempt: 2 });
+    // The interrupted attempt was failed at once, not after its heartbeat timeout of 100 s, and a second one ran; one that
+    // comes while the restarted worker still registers may be put off.
+    const hold = activities.find(({ type }) => type === 'hold')!;
+    expect(hold.outcome).toBe('completed');
+    expect(hold.attempt).toBeGreaterThanOrEqual(2);
+    expect(hold.closedAtMs! - hold.scheduledAtMs).toBeLessThan(100_000);
     expect(await lines(log)).toEqual(['begin worker-1', 'begin worker-1', 'end worker-1']);
   });
 
@@ -69,16 +74,17 @@ describe('kill -9', () => {
     for (const name of ['a', 'b']) workers.set(name, await startWorker({ fleet, name }));
     const log = join(await temporaryDirectory(), 'log');
     const handle = await startWorkflow(client(), fleet, 'sequence', {
-      session: { leaseTtl: '2s' },
-      holdMs: 1_500,
+      // Not over while the worker only gets no processor.
+      session: { leaseTtl: '5s' },
+      holdMs: 4_000,
       log,
       activity: { heartbeatTimeout: '100s' },
     });
-    const [first] = await eventually(async () => {
-      const sessions = await sessionsOf(client(), fleet);
-      return (await lines(log)).length === 1 && sessions.length === 1 ? sessions : undefined;
+    // Of the activity itself: the list of sessions is too old to show every step.
+    const [begun] = await eventually(async () => (await lines(log)).length > 0 && (await lines(log)), {
+      what: 'the pinned step',
     });
-    const dead = first!.worker;
+    const dead = begun === 'begin a' ? 'a' : 'b';
     await workers.get(dead)!.killAll();
 
     const result = (await handle.result()) as Sequence;
@@ -95,7 +101,8 @@ describe('kill -9', () => {
       `${fleet}-${other}`,
     ]);
     const leases = activities.filter(({ type }) => type === 'atlas:acquireWorker');
-    expect(leases.map(({ outcome }) => outcome)).toEqual(['timed-out', 'open']);
+    // The second is completed with a renewal that falls between the release and the end of the workflow.
+    expect(leases.map(({ outcome }) => outcome)).toEqual(['timed-out', expect.stringMatching(/^(open|completed)$/)]);
   });
 
   it('of the executor fails its attempts at once and kills what they had started', async () => {
@@ -104,7 +111,7 @@ describe('kill -9', () => {
     const log = join(await temporaryDirectory(), 'log');
     const handle = await startWorkflow(client(), fleet, 'one', {
       activity: 'withChild',
-      args: [log, 1_000],
+      args: [log, 4_000],
       options: { heartbeatTimeout: '100s' },
     });
     const [child] = await eventually(async () => {
@@ -126,8 +133,8 @@ describe('kill -9', () => {
     const worker = await startWorker({ fleet });
     const log = join(await temporaryDirectory(), 'log');
     const handle = await startWorkflow(client(), fleet, 'sequence', {
-      session: { leaseTtl: '40s' },
-      holdMs: 1_000,
+      session: { leaseTtl: '2m' },
+      holdMs: 5_000,
       log,
       activity: { heartbeatTimeout: '100s' },
     });
@@ -149,8 +156,9 @@ describe('a session that is lost', () => {
   it('rejects the pinned activity in flight with SessionLost, not with a bare cancellation', async () => {
     const fleet = uniqueFleet();
     const worker = await startWorker({ fleet, name: 'doomed' });
-    // The workflow runs on the survivor, which takes no session of this capability set.
-    const holder = await startWorkflow(client(), fleet, 'observeLoss', { session: { leaseTtl: '1s' }, holdMs: 60_000 });
+    // Not over while the survivor starts and this worker gets no processor.
+    const session = { leaseTtl: '4s' };
+    const holder = await startWorkflow(client(), fleet, 'observeLoss', { session, holdMs: 600_000 });
     await eventually(async () => (await sessionsOf(client(), fleet)).some(({ step }) => step?.activity === 'hold'), {
       what: 'the pinned activity',
     });
@@ -173,13 +181,11 @@ describe('the release of a session', () => {
     await startWorker({ fleet, args: ['--max-sessions', '1'] });
     const log = join(await temporaryDirectory(), 'log');
     const stubborn = await startWorkflow(client(), fleet, 'one', { activity: 'stubborn', args: [3_000, log] });
-    await eventually(async () => (await sessionsOf(client(), fleet)).some(({ step }) => step !== null), {
-      what: 'the stubborn activity',
-    });
+    await eventually(async () => (await lines(log)).length > 0, { what: 'the stubborn activity' });
     await stubborn.cancel();
     await runWorkflow(client(), fleet, 'sequence', { log });
     // The next session's first line comes after the old one's last activity had really ended.
-    expect(await lines(log)).toEqual(['stubborn ended', 'begin worker-1', 'end worker-1']);
+    expect(await lines(log)).toEqual(['stubborn begun', 'stubborn ended', 'begin worker-1', 'end worker-1']);
   });
 });
 
@@ -188,7 +194,8 @@ describe('a worker', () => {
 
   it('that merely idles is listed, is lost when it dies, and is ready again when it returns', async () => {
     const fleet = uniqueFleet();
-    const idle = await startWorker({ fleet, name: 'idle', args: ['--presence-ttl', '1s'] });
+    const args = ['--presence-ttl', '2s'];
+    const idle = await startWorker({ fleet, name: 'idle', args });
     await startWorker({ fleet, name: 'other' });
     const stateOf = async (name: string) => (await workersOf(client(), fleet)).find((worker) => worker.name === name);
     await eventually(async () => (await stateOf('idle'))?.state === 'ready', { what: 'idle is ready' });
@@ -198,18 +205,23 @@ describe('a worker', () => {
       return worker?.state === 'lost' && worker.reason === 'its presence timed out' ? worker : undefined;
     });
     expect(lost).toMatchObject({ name: 'idle', cap: 4 });
-    await restartWorker(idle, { args: ['--presence-ttl', '1s'] });
+    await restartWorker(idle, { args });
     await eventually(async () => (await stateOf('idle'))?.state === 'ready', { what: 'idle is back' });
   });
 
   it('that was frozen longer than its presence TTL registers again by itself', async () => {
     const fleet = uniqueFleet();
-    const frozen = await startWorker({ fleet, name: 'frozen', args: ['--presence-ttl', '1s'] });
+    const frozen = await startWorker({ fleet, name: 'frozen', args: ['--presence-ttl', '2s'] });
     await startWorker({ fleet, name: 'other' });
     const worker = async () => (await workersOf(client(), fleet)).find(({ name }) => name === 'frozen');
+    // It may have been missed, and have returned, while the other one started.
+    await eventually(async () => (await worker())?.state === 'ready', { what: 'it is ready' });
     frozen.signal('SIGSTOP');
     // Not merely overdue: the workflow of the worker has noted it.
-    await eventually(async () => (await worker())?.reason === 'its presence timed out', { what: 'it is lost' });
+    await eventually(async () => (await worker())?.reason === 'its presence timed out', {
+      what: 'it is lost',
+      timeoutMs: 90_000,
+    });
     const before = frozen.events.length;
     frozen.signal('SIGCONT');
     await frozen.event('returned', () => true, { after: before });
@@ -220,22 +232,32 @@ describe('a worker', () => {
     const fleet = uniqueFleet();
     const stopping = await startWorker({ fleet, name: 'stopping' });
     const log = join(await temporaryDirectory(), 'log');
-    const handle = await startWorkflow(client(), fleet, 'sequence', { holdMs: 3_000, log });
-    await eventually(async () => (await lines(log)).length === 1, { what: 'the pinned step' });
+    const handle = await startWorkflow(client(), fleet, 'remembering', { log });
+    await eventually(
+      async () =>
+        (await activitiesOf(handle)).some(({ type, outcome }) => type === 'remember' && outcome === 'completed'),
+      { what: 'the first step' },
+    );
     await startWorker({ fleet, name: 'other' });
     stopping.signal('SIGTERM');
-    await stopping.event('stop');
+    expect(await stopping.event('stop')).toMatchObject({ sessions: 1 });
     const meanwhile = await runWorkflow<Sequence>(client(), fleet, 'sequence');
     expect(meanwhile.before.worker).toBe('other');
-    expect(await handle.result()).toMatchObject({ attempt: 1, after: { worker: 'stopping' } });
+    expect(stopping.running).toBe(true);
+    await handle.signal('resume');
+    expect(await handle.result()).toMatchObject({ text: 'attempt 1', attempt: 1, worker: 'stopping' });
     expect(await stopping.exited).toMatchObject({ code: 0 });
-    const states = (await workersOf(client(), fleet)).map(({ name, state }) => `${name} ${state}`);
-    expect(states).toEqual(['other ready', 'stopping stopped']);
+    const states = async () => (await workersOf(client(), fleet)).map(({ name, state }) => `${name} ${state}`);
+    await eventually(async () => (await states()).join() === 'other ready,stopping stopped', {
+      what: 'one is ready, and the other has stopped',
+    });
   });
 
   it('that stops with a session over its grace leaves it to the next start', async () => {
     const fleet = uniqueFleet();
-    const worker = await startWorker({ fleet, args: ['--grace', '500ms'] });
+    // The next start on a busy machine takes longer than the default, and one that was missed is asked by its owners.
+    const presence = ['--presence-ttl', '1m'];
+    const worker = await startWorker({ fleet, args: ['--grace', '500ms', ...presence] });
     await startWorker({ fleet, name: 'runs-workflows', args: ['--max-sessions', '1'] });
     // The survivor is full, so that the sessions of this test are held by the worker that stops.
     const filler = await eventually(async () => {
@@ -250,11 +272,12 @@ describe('a worker', () => {
       return undefined;
     });
     const kept = await startWorkflow(client(), fleet, 'holder');
-    await eventually(async () => (await sessionsOf(client(), fleet)).length === 2, { what: 'both sessions' });
+    const isKept = ({ workflowId }: { workflowId: string }) => workflowId === kept.workflowId;
+    await eventually(async () => (await sessionsOf(client(), fleet)).some(isKept), { what: 'the session' });
     worker.signal('SIGTERM');
     await worker.event('sessions-remain');
     await worker.exited;
-    const again = await restartWorker(worker);
+    const again = await restartWorker(worker, { args: presence });
     await again.event('resume');
     await kept.signal('finish');
     expect(await kept.result()).toMatchObject({ worker: 'worker-1', attempt: 1 });
@@ -264,7 +287,8 @@ describe('a worker', () => {
 
   it('is refused while another live one has its name, and takes the name over once that one is lost', async () => {
     const fleet = uniqueFleet();
-    const args = ['--presence-ttl', '1s'];
+    // Not lost, and its name free, while the second one starts.
+    const args = ['--presence-ttl', '5s'];
     const first = await startWorker({ fleet, name: 'twin', args });
     const refused = await spawnWorker({ fleet, name: 'twin', args });
     const { code } = await refused.exited;
@@ -312,6 +336,6 @@ describe('a worker', () => {
     expect(code).toBe(1);
     expect(await lines(join(worker.stateDirectory, 'ledger'))).not.toEqual([]);
     expect(worker.transcript()).toContain('/nonexistent/activities.js');
-    expect(worker.processes()).toEqual([]);
+    expect(await untilGone(worker.mark, 30_000)).toEqual([]);
   });
 });

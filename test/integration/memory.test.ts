@@ -77,7 +77,9 @@ describe('a session in memory', () => {
 
   it('fails with what has happened where it is not to be redone, and with a restart of atlasd as well', async () => {
     const fleet = uniqueFleet();
-    const worker = await startWorker({ fleet, name: 'a' });
+    // The next start takes longer than the default on a busy machine: a worker that was missed is asked by its owners.
+    const args = ['--presence-ttl', '1m'];
+    const worker = await startWorker({ fleet, name: 'a', args });
     const log = join(await temporaryDirectory(), 'log');
     const lost = await startWorkflow(client(), fleet, 'remembering', {
       session: { state: 'memory', onLost: 'fail' },
@@ -86,7 +88,7 @@ describe('a session in memory', () => {
     const kept = await startWorkflow(client(), fleet, 'remembering', { log });
     await Promise.all([untilFirstStepIsDone(lost), untilFirstStepIsDone(kept)]);
     await worker.kill();
-    await restartWorker(worker);
+    await restartWorker(worker, { args });
     const error: unknown = await lost.result().catch((reason: unknown) => reason);
     expect(findError(error)).toMatchObject({
       code: 'SessionLost',
@@ -120,8 +122,9 @@ describe('a session in memory', () => {
       runs: 3,
     });
     await untilFirstStepIsDone(handle);
-    const session = await eventually(async () =>
-      (await sessionsOf(client(), fleet)).find(({ workflowId }) => workflowId === handle.workflowId),
+    const session = await eventually(
+      async () => (await sessionsOf(client(), fleet)).find(({ workflowId }) => workflowId === handle.workflowId),
+      { what: 'the session' },
     );
     expect(session.localState).toBe('memory');
     const shown = await runAtlas(['sessions', 'show', session.session, '--fleet', fleet]);

@@ -42,7 +42,7 @@ describe('an outage of Temporal', () => {
     const proxy = await startProxy(server.address);
     const worker = await startWorker({ fleet, name: 'a', address: proxy.address });
     const log = join(await temporaryDirectory(), 'log');
-    const session = { leaseTtl: '2s', recoveryWindow: '5s' };
+    const session = { leaseTtl: '3s', recoveryWindow: '5s' };
     const handle = await startWorkflow(server.client, fleet, 'writer', { session, log, wait: true });
     await eventually(async () => labelsOf(await linesOf(log), 'end').includes('1:first'), { what: 'the first step' });
     // Its end is known to the server too, so that the outage falls into the wait.
@@ -87,11 +87,14 @@ describe('an outage of Temporal', () => {
     const fleet = uniqueFleet();
     await startWorker({ fleet, name: 'a', address: server.address });
     const log = join(await temporaryDirectory(), 'log');
-    const handle = await startWorkflow(server.client, fleet, 'writer', { log, ms: 1_500 });
+    const handle = await startWorkflow(server.client, fleet, 'writer', { log, ms: 4_000 });
     await untilLine(log, '1:middle');
     await server.stop();
+    await eventually(async () => labelsOf(await linesOf(log), 'end').includes('1:middle'), {
+      what: 'the end of the step',
+    });
     // Longer than the ten seconds for which Core tries to report the result.
-    await new Promise((resolve) => setTimeout(resolve, 13_000));
+    await new Promise((resolve) => setTimeout(resolve, 12_000));
     expect(labelsOf(await linesOf(log), 'end')).toEqual(['1:first', '1:middle']);
     await server.start();
     expect(await handle.result()).toEqual({ attempt: 1, worker: 'a' });

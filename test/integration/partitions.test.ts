@@ -55,7 +55,10 @@ describe('a worker that can not be heard', () => {
     const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 100_000, mode });
     await startWorker({ fleet, name: 'other', args });
     await untilLine(log, '1:middle');
-    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
+    await eventually(
+      async () => (await sessionsOf(client(), fleet)).some(({ workflowId }) => workflowId === handle.workflowId),
+      { what: 'the session is listed' },
+    );
     const faultAtMs = Date.now();
     fault.begin(proxy, away);
     const redo = await untilLine(log, '2:first');
@@ -78,11 +81,13 @@ describe('a worker that can not be heard', () => {
   it('keeps its session when the link is only slow', SLOW, async () => {
     const fleet = uniqueFleet();
     const proxy = await startProxy(temporalAddress());
-    await startWorker({ fleet, name: 'slow', address: proxy.address, args });
+    // The other one runs the workflow, and has not the capability that the session asks for.
+    await startWorker({ fleet, name: 'slow', address: proxy.address, capabilities: ['far'], args });
     await startWorker({ fleet, name: 'other', args });
     const log = join(await temporaryDirectory(), 'log');
     proxy.slow(200);
-    const result = await runWorkflow(client(), fleet, 'writer', { log, ms: 4_000, session: { leaseTtl: '4s' } });
-    expect(result).toMatchObject({ attempt: 1 });
+    const session = { capabilities: ['far'], leaseTtl: '4s' };
+    const result = await runWorkflow(client(), fleet, 'writer', { log, ms: 4_000, session });
+    expect(result).toMatchObject({ attempt: 1, worker: 'slow' });
   });
 });

@@ -18,7 +18,7 @@ describe('placement', () => {
     const fleet = uniqueFleet();
     const args = ['--max-activities', '1'];
     for (const name of ['a', 'b']) await startWorker({ fleet, name, args });
-    const handle = await startWorkflow(client(), fleet, 'queuedCalls', { mark: 'mark', holdMs: 1_500 });
+    const handle = await startWorkflow(client(), fleet, 'queuedCalls', { mark: 'mark', holdMs: 5_000 });
     const { left, found } = (await handle.result()) as { left: string; found: { name: string; found: boolean }[] };
     // One queue, two hosts: two calls at once run on both, and only one of them has what the first call left behind.
     expect(new Set((await activitiesOf(handle)).map(({ queue }) => queue))).toEqual(new Set([fleet]));
@@ -49,7 +49,7 @@ describe('placement', () => {
     const fleet = uniqueFleet();
     const worker = await startWorker({ fleet, name: 'a' });
     const log = join(await temporaryDirectory(), 'log');
-    const handle = await startWorkflow(client(), fleet, 'localCall', { log, ms: 2_000 });
+    const handle = await startWorkflow(client(), fleet, 'localCall', { log, ms: 4_000 });
     await eventually(async () => (await readFile(log, 'utf8').catch(() => '')) === 'begin a\n', {
       what: 'the local activity runs',
     });
@@ -68,12 +68,13 @@ describe('placement', () => {
     'of $placement is one worker as long as it lives, and what was left there is $what',
     async ({ onLost }) => {
       const fleet = uniqueFleet();
-      const args = ['--presence-ttl', '2s'];
+      // Not over while a worker only gets no processor: a fence would end the one attempt that the step has.
+      const args = ['--presence-ttl', '3s'];
       const workers = new Map<string, Atlasd>();
       for (const name of ['a', 'b']) workers.set(name, await startWorker({ fleet, name, args }));
       const handle = await startWorkflow(client(), fleet, 'sequence', {
-        session: { onLost, recoveryWindow: '2s', leaseTtl: '4s' },
-        holdMs: 3_000,
+        session: { onLost, recoveryWindow: '4s', leaseTtl: '8s' },
+        holdMs: 4_000,
         activity: { retry: { maximumAttempts: 1 } },
       });
       const held = await eventually(

@@ -3,11 +3,18 @@
  * from the server's histories and from the hosts' file systems, never from Atlas's own logs.
  */
 import { existsSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { temporaryDirectory, type Atlasd } from '../support/atlasd.js';
-import { eventually, runWorkflow, sessionsOf, startWorker, startWorkflow, workersOf } from '../support/fixtures.js';
+import {
+  eventually,
+  runWorkflow,
+  sessionsOf,
+  startWorker,
+  startWorkflow,
+  untilScratchIsEmpty,
+  workersOf,
+} from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { historyOf } from '../support/history.js';
 import {
@@ -29,16 +36,23 @@ describe('a worker that dies', () => {
     const fleet = uniqueFleet();
     const dead = await startWorker({ fleet, name: 'dead' });
     const log = join(await temporaryDirectory(), 'log');
-    const handle = await startWorkflow(client(), fleet, 'writer', { log, ms: 100_000 });
+    // The lease alone would tell after minutes.
+    const session = { leaseTtl: '10m' };
+    const handle = await startWorkflow(client(), fleet, 'writer', { session, log, ms: 300_000 });
     await untilLine(log, '1:middle');
     await startWorker({ fleet, name: 'other' });
-    await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session is listed' });
+    await eventually(
+      async () => (await sessionsOf(client(), fleet)).some(({ workflowId }) => workflowId === handle.workflowId),
+      { what: 'the session is listed' },
+    );
     const killedAtMs = Date.now();
     await dead.killAll();
     expect(await untilLine(log, '2:first')).toMatchObject({ worker: 'other' });
     const tookMs = (await secondGrantAtMs(client(), handle)) - killedAtMs;
     measured('kill -9 to the grant of the redo, presence TTL 6 s', tookMs);
-    expect(tookMs).toBeLessThan(20_000);
+    expect(tookMs).toBeLessThan(PATIENT_MS);
+    const [lease] = (await historyOf(client(), handle.workflowId)).activities;
+    expect(lease).toMatchObject({ type: 'atlas:acquireWorker', outcome: 'open' });
     await handle.terminate();
   });
 });
@@ -89,8 +103,8 @@ describe('continue as new', () => {
     await untilAllFree(client(), fleet);
     const tookMs = Date.now() - first.closedAtMs!;
     measured('continue-as-new without adoption to the free slot', tookMs);
-    // The hand-over bound of 15 s, and the interval of the owner check.
-    expect(tookMs).toBeLessThan(35_000);
+    // The hand-over bound of 15 s, and the interval of the owner check; twice that for a machine that is busy.
+    expect(tookMs).toBeLessThan(70_000);
     expect(tookMs).toBeGreaterThan(10_000);
     await handle.terminate();
   });
@@ -125,12 +139,12 @@ describe('a session', () => {
 
   it('is acquired again at most maxReacquisitions times', SLOW, async () => {
     const fleet = uniqueFleet();
-    const args = ['--presence-ttl', '1s'];
+    const args = ['--presence-ttl', '4s'];
     // It runs the workflow, and takes no session of this capability set.
     await startWorker({ fleet, name: 'plain', args });
     const workers = new Map<string, Atlasd>();
     for (const name of ['a', 'b']) workers.set(name, await startWorker({ fleet, name, capabilities: ['x'], args }));
-    const session = { capabilities: ['x'], recoveryWindow: '2s', maxReacquisitions: 1, acquireTimeout: '1 minute' };
+    const session = { capabilities: ['x'], recoveryWindow: '4s', maxReacquisitions: 1, acquireTimeout: '1 minute' };
     const handle = await startWorkflow(client(), fleet, 'holder', { session });
     for (const count of [1, 2]) {
       const held = await eventually(
@@ -147,14 +161,15 @@ describe('a session', () => {
     const fleet = uniqueFleet();
     await startWorker({ fleet, args: ['--max-sessions', '1'] });
     const log = join(await temporaryDirectory(), 'log');
-    const idle = await startWorkflow(client(), fleet, 'holder');
+    // Its renewals alone would tell after minutes.
+    const idle = await startWorkflow(client(), fleet, 'holder', { session: { leaseTtl: '30m' } });
     await eventually(async () => (await sessionsOf(client(), fleet)).length === 1, { what: 'the session' });
     const terminatedAtMs = Date.now();
     await idle.terminate();
     const next = await startWorkflow(client(), fleet, 'writer', { log, ms: 6_000, mode: 'stubborn' });
     const granted = await untilLine(log, '1:middle');
     measured('terminated to the next effect in its slot', granted.atMs - terminatedAtMs);
-    expect(granted.atMs - terminatedAtMs).toBeLessThan(15_000);
+    expect(granted.atMs - terminatedAtMs).toBeLessThan(PATIENT_MS);
 
     await next.terminate();
     const stolen = join(await temporaryDirectory(), 'log');
@@ -209,20 +224,20 @@ describe('a session', () => {
       expect(result, `reset of a running one, ${index}`).toMatchObject({ worker: 'worker-1' });
     }
     await untilAllFree(client(), fleet);
-    expect(await readdir(join(worker.stateDirectory, 'scratch'))).toEqual([]);
+    await untilScratchIsEmpty(worker);
   });
 
   it('of a worker whose executor ends again and again is redone elsewhere', SLOW, async () => {
     const fleet = uniqueFleet();
-    await startWorker({ fleet, name: 'broken' });
+    for (const name of ['broken', 'sound']) await startWorker({ fleet, name });
     const log = join(await temporaryDirectory(), 'log');
     const handle = await startWorkflow(client(), fleet, 'one', {
+      // By name, since the other one is there already: it must not start only when the broken one is well again.
+      session: { prefer: 'broken', preferFor: '2m' },
       activity: 'crashOn',
       args: ['broken', log],
       options: { heartbeatTimeout: '100s', retry: { initialInterval: 50, backoffCoefficient: 1 } },
     });
-    await eventually(async () => existsSync(log), { what: 'the first crash' });
-    await startWorker({ fleet, name: 'sound' });
     expect(await handle.result()).toBe('sound');
     const states = new Map((await workersOf(client(), fleet)).map(({ name, state }) => [name, state]));
     expect(states.get('broken')).toBe('degraded');

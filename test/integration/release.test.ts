@@ -1,5 +1,4 @@
 /** `atlas sessions release`, `atlas workers forget` and `atlas wait` on real workers, at every step of a session. */
-import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -12,6 +11,7 @@ import {
   sessionsOf,
   startWorker,
   startWorkflow,
+  untilScratchIsEmpty,
   workersOf,
 } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
@@ -28,10 +28,9 @@ const sessionOf = async (fleet: string, { workflowId }: { readonly workflowId: s
     { what: 'the session' },
   );
 
-const scratchOf = async ({ stateDirectory }: Atlasd): Promise<string[]> => {
-  const scratch = join(stateDirectory, 'scratch');
-  return existsSync(scratch) ? await readdir(scratch) : [];
-};
+/** The directories of sessions; those that were given up have another name, and are deleted a moment later. */
+const scratchOf = async ({ stateDirectory }: Atlasd): Promise<string[]> =>
+  (await readdir(join(stateDirectory, 'scratch'))).filter((name) => !name.startsWith('.'));
 
 describe('atlas sessions release', () => {
   it('frees slot and scratch before the first step, during one and between two, and the owner follows its onLost', async () => {
@@ -52,13 +51,16 @@ describe('atlas sessions release', () => {
       {
         type: 'idler',
         input: { session: fails },
-        at: async () => (await sessionsOf(client(), fleet)).some(({ lastStep }) => lastStep?.activity === 'where'),
+        at: async ({ workflowId }: { workflowId: string }) =>
+          (await sessionsOf(client(), fleet)).some(
+            (session) => session.workflowId === workflowId && session.lastStep?.activity === 'where',
+          ),
       },
     ];
     for (const { type, input, at } of stages) {
       const owner = await startWorkflow(client(), fleet, type, input);
       const { session } = await sessionOf(fleet, owner);
-      await eventually(at, { what: `${type} is where it is to be released` });
+      await eventually(() => at(owner), { what: `${type} is where it is to be released` });
       const unasked = await atlas(fleet, 'sessions', 'release', session);
       expect(unasked, unasked.stderr).toMatchObject({ exit: 2, stdout: '' });
       expect(unasked.stderr).toContain(`${session}  on a`);
@@ -70,6 +72,7 @@ describe('atlas sessions release', () => {
         stdout: `${session}  released: slot and scratch on a are free\n`,
       });
       expect(await scratchOf(a)).toEqual([]);
+      await untilScratchIsEmpty(a);
       await expect(owner.result()).rejects.toMatchObject({
         cause: { type: 'SessionLost', message: expect.stringContaining('ops@bastion') as string },
       });

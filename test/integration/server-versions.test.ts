@@ -55,7 +55,7 @@ describe('on server 1.29.1', () => {
         (await orders.listSessions()).some(({ workflowId }) => workflowId === drained.workflowId),
       );
       expect(await orders.drain('a', OPS)).toMatchObject({ delivery: 'applied' });
-      expect(await stateOf('a')).toBe('draining');
+      await eventually(async () => (await stateOf('a')) === 'draining', { what: 'a drains' });
       await drained.signal('finish');
       await eventually(async () => (await stateOf('a')) === 'drained');
       expect(await drained.result()).toMatchObject({ worker: 'a', attempt: 1 });

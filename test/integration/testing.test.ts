@@ -1,17 +1,18 @@
 /** `temporal-atlas/testing`: workflows with sessions in the process of a test, on the server of the suite. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { DefaultLogger, NativeConnection, Runtime } from '@temporalio/worker';
-import { afterAll, afterEach, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest';
 import { currentSession, currentWorker, progress } from 'temporal-atlas/activity';
 import { TestFleet, type TestFleetOptions, type TestWorkerOptions } from 'temporal-atlas/testing';
 import { findError } from '../../src/contract/errors.js';
-import { PRESENCE_TTL_MS } from '../../src/contract/fleet.js';
-import { startWorkflow } from '../support/fixtures.js';
+import { SESSION_DEFAULTS } from '../../src/contract/session.js';
+import { eventually, startWorkflow } from '../support/fixtures.js';
 import { uniqueId } from '../support/fleet.js';
 import { activitiesOf } from '../support/history.js';
 import { temporalAddress, temporalEnvironment, useClient } from '../support/server.js';
@@ -43,7 +44,7 @@ const hold = (ms: number) =>
       });
 const FOREVER_MS = 3_600_000;
 /** Bounded against hanging only: the machine may be busy. */
-const soon = <T>(ask: () => T) => expect.poll(ask, { timeout: 30_000 });
+const soon = <T>(ask: () => T) => expect.poll(ask, { timeout: 60_000 });
 
 describe('a test fleet', () => {
   const client = useClient();
@@ -83,7 +84,7 @@ describe('a test fleet', () => {
       .filter((call) => call.workflowId === workflowId)
       .map(({ activity, worker, outcome }) => `${activity} ${worker} ${outcome}`);
 
-  it('runs the body again on another worker when one is lost in silence, long before its TTLs', async () => {
+  it('runs the body again on another worker when one is lost in silence, long before its TTL', async () => {
     const fleet = await create([{ name: 'w1' }, { name: 'w2' }]);
     const handle = await start('observeLoss', { holdMs: FOREVER_MS });
     const redone = await start('sequence', { holdMs: FOREVER_MS });
@@ -95,7 +96,7 @@ describe('a test fleet', () => {
     const lostAtMs = performance.now();
     await fleet.worker(lost.worker).lose();
     const again = await fleet.session({ workflowId: redone.workflowId });
-    expect(performance.now() - lostAtMs).toBeLessThan(PRESENCE_TTL_MS / 2);
+    expect(performance.now() - lostAtMs).toBeLessThan(SESSION_DEFAULTS.leaseTtlMs / 2);
 
     expect(again).toMatchObject({ id: lost.id, worker: other.worker, held: true });
     expect(lost.held).toBe(false);
@@ -166,7 +167,7 @@ describe('a test fleet', () => {
 
   it('asks the preferred worker first, and any other where it can not', async () => {
     const fleet = await create([{ name: 'w1', capabilities: ['gpu'] }, { name: 'w2' }, { name: 'w3' }]);
-    const session = { prefer: 'w3' };
+    const session = { prefer: 'w3', preferFor: '2m' };
     const preferred = await start('sequence', { session });
     expect(await preferred.result()).toMatchObject({ worker: 'w3' });
     const lacking = await start('sequence', { session: { ...session, capabilities: ['gpu'] } });
@@ -240,6 +241,7 @@ describe('a test fleet', () => {
     const first = await start('holder', { session });
     await fleet.session({ workflowId: first.workflowId });
     const second = await start('holder', { session });
+    await eventually(async () => (await activitiesOf(second)).length > 0, { what: 'the second asks for a session' });
     expect(await refusal(fleet.session({ workflowId: second.workflowId, timeout: '1s' }))).toMatchObject({
       code: 'WaitTimeout',
       message: expect.stringMatching(
@@ -300,8 +302,16 @@ describe('a test fleet', () => {
   });
 
   it('leaves nothing behind', async () => {
+    // Of its own: other files of the suite have fleets of this kind, too.
+    const temporary = await mkdtemp(join(tmpdir(), 'at-'));
+    vi.stubEnv('TMPDIR', temporary);
+    onTestFinished(async () => {
+      vi.unstubAllEnvs();
+      await rm(temporary, { recursive: true });
+    });
     const before = await fleetDirectories();
-    const timersBefore = process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const timerCount = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const timersBefore = timerCount();
     const fleet = await create([{ name: 'w1', capabilities: ['gpu'] }, { name: 'w2' }]);
     const handle = await start('one', { activity: 'hold', args: [FOREVER_MS] });
     await fleet.session({ workflowId: handle.workflowId });
@@ -311,12 +321,13 @@ describe('a test fleet', () => {
     const closedAtMs = performance.now();
     await fleet.close();
     await fleet.close();
-    expect(performance.now() - closedAtMs).toBeLessThan(3_000);
+    // It does not wait for what runs, which would take an hour.
+    expect(performance.now() - closedAtMs).toBeLessThan(30_000);
     expect(await waiting).toMatchObject({ code: 'Interrupted' });
     expect(await fleetDirectories()).toEqual(before);
     expect(fleet.calls).toMatchObject([{ outcome: 'lost' }]);
-    const timers = process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
-    expect(timers).toBeLessThanOrEqual(timersBefore);
+    // The calls of this test have timers of their own, until they are answered.
+    await eventually(() => Promise.resolve(timerCount() <= timersBefore), { what: 'its timers are gone' });
     await handle.terminate('the test is over');
   });
 });
@@ -326,7 +337,7 @@ describe('the example of a test', () => {
     const path = fileURLToPath(new URL('../../examples/testing/clip.test.js', import.meta.url));
     const { stdout } = await promisify(execFile)(process.execPath, ['--test', '--test-reporter=tap', path], {
       env: temporalEnvironment(),
-      timeout: 60_000,
+      timeout: 200_000,
     });
     expect(stdout).toMatch(/^# pass 2$/m);
     expect(stdout).toMatch(/^# fail 0$/m);

@@ -14,8 +14,9 @@ import { temporalAddress, temporalEnvironment } from './server.js';
 
 const ATLASD = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 /** A guard against hanging; atlasd is ready within two or three seconds on a quiet machine. */
-const DEFAULT_WAIT_MS = 45_000;
-const STOP_GRACE_MS = 15_000;
+const DEFAULT_WAIT_MS = 90_000;
+/** A guard against hanging; one that is killed for it leaves a worker that is lost instead of stopped. */
+const STOP_GRACE_MS = 60_000;
 /** How long the children of a stopped atlasd may take to end. */
 const LEFTOVER_GRACE_MS = 30_000;
 
@@ -241,6 +242,8 @@ async function cleanUp(): Promise<void> {
     // With a supervisor killed by -9 a busy executor may stay at work: a restarted supervisor ends it.
     const left = await untilGone(atlasd.mark, atlasd.killed ? 0 : LEFTOVER_GRACE_MS);
     killMarked(atlasd.mark);
+    // One that still writes would put files into the directories that are removed below.
+    await untilGone(atlasd.mark, LEFTOVER_GRACE_MS);
     if (!atlasd.killed) leftovers.push(...left.map(({ pid, command }) => `${pid} ${command}`));
   }
   await Promise.all(directories.splice(0).map((path) => rm(path, { recursive: true, force: true, maxRetries: 3 })));

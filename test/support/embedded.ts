@@ -14,6 +14,9 @@ export async function startEmbedded(options: AtlasdOptions): Promise<Atlasd> {
 }
 
 /** The same program again, as its service manager starts it. */
-export async function restartEmbedded({ fleet, name, stateDirectory, address }: Atlasd): Promise<Atlasd> {
-  return await startEmbedded({ fleet, name, stateDirectory, address });
+export async function restartEmbedded(
+  { fleet, name, stateDirectory, address }: Atlasd,
+  options: Pick<AtlasdOptions, 'args'> = {},
+): Promise<Atlasd> {
+  return await startEmbedded({ fleet, name, stateDirectory, address, ...options });
 }

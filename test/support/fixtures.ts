@@ -1,4 +1,6 @@
 /** Workers that serve the activities and workflows of `test/fixtures/user`. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { inject } from 'vitest';
 import type { Client, WorkflowHandleWithFirstExecutionRunId } from '@temporalio/client';
@@ -27,6 +29,16 @@ export async function restartWorker(previous: Atlasd, options: AtlasdOptions = {
   return await startWorker({ stateDirectory, fleet, name, address, ...options });
 }
 
+/**
+ * Until no session has a working directory on the worker, and what was in those of the past is deleted: a release frees
+ * the name first, and the files after it was answered.
+ */
+export async function untilScratchIsEmpty({ name, stateDirectory }: Atlasd): Promise<void> {
+  await eventually(async () => (await readdir(join(stateDirectory, 'scratch'))).length === 0, {
+    what: `the scratch directory of ${name} is empty`,
+  });
+}
+
 /** Starts a workflow of the fixtures on the fleet's queue. */
 export async function startWorkflow(
   client: Client,
@@ -38,8 +50,8 @@ export async function startWorkflow(
     taskQueue: fleet,
     workflowId: uniqueId(type),
     args: input === undefined ? [] : [input],
-    // A guard against hanging, far over what any test takes.
-    workflowExecutionTimeout: '3 minutes',
+    // A guard against hanging, far over what any test takes on a machine that is busy.
+    workflowExecutionTimeout: '10 minutes',
   });
 }
 

@@ -10,7 +10,7 @@ import { eventually, sessionsOf, workersOf } from './fixtures.js';
 import { historyOf } from './history.js';
 
 /** A guard against hanging on a busy machine; what is bounded says so itself. */
-export const SLOW = { timeout: 170_000 };
+export const SLOW = { timeout: 240_000 };
 export const PATIENT_MS = 90_000;
 
 export interface Line {
@@ -64,13 +64,18 @@ export async function codeOf(result: Promise<unknown>): Promise<string> {
   return findError(error)?.code ?? `not of the catalogue: ${String((error as Error).cause)}`;
 }
 
-/** Until the workers of the fleet that are ready, or the one of this name, hold no session. */
+/**
+ * Until the workers of the fleet that live, or the one of this name, say that they hold no session. One whose presence is
+ * only late lives, and one that has said nothing yet is waited for.
+ */
 export async function untilAllFree(client: Client, fleet: string, name?: string): Promise<void> {
   await eventually(
     async () => {
-      const workers = (await workersOf(client, fleet)).filter((worker) => worker.state === 'ready');
+      const workers = (await workersOf(client, fleet)).filter(({ state }) => state !== 'lost' && state !== 'stopped');
       const named = name === undefined ? workers : workers.filter((worker) => worker.name === name);
-      return (name === undefined || named.length === 1) && named.every(({ sessions }) => sessions === 0);
+      return (
+        named.length > 0 && named.every(({ sessions, heartbeatAgeMs }) => heartbeatAgeMs !== null && sessions === 0)
+      );
     },
     { what: `all slots of ${name ?? fleet} free`, timeoutMs: PATIENT_MS },
   );

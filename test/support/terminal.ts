@@ -6,6 +6,8 @@ export class FakeTerminal {
   columns: number;
   rows: number;
   cursorShown = true;
+  /** Whether the program is writing a frame that is to be shown as a whole. */
+  updating = false;
   /** Whether the program is on the alternate screen. */
   alternate = false;
   #screen: string[][];
@@ -112,6 +114,7 @@ export class FakeTerminal {
         this.cursorShown = on;
         return true;
       case '?2026':
+        this.updating = on;
         return true;
       case '?1049':
         if (on) {
