@@ -27,7 +27,7 @@ export default defineConfig({
     maxWorkers: 3,
     sequence: { sequencer: SlowestFirst },
     // Guards against hanging, not expectations: a test that needs a bound states it.
-    testTimeout: 120_000,
+    testTimeout: 240_000,
     hookTimeout: 180_000,
     teardownTimeout: 30_000,
   },
