@@ -23,7 +23,7 @@ export interface OcrWatch {
   letGo(): Promise<void>;
 }
 
-export interface OcrWatchOptions {
+interface OcrWatchOptions {
   /** The picture of this number, from 1, and all after it wait until {@link OcrWatch.letGo}. Default: none does. */
   readonly holdsFrom?: number;
 }
