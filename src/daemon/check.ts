@@ -31,7 +31,8 @@ import { workerState } from './status.js';
 
 /** Below this a session is likely to fail for want of room; the ledger and the identity take next to nothing. */
 const LOW_DISK_BYTES = 1_000_000_000;
-const CALL_TIMEOUT_MS = 5_000;
+/** The server of a busy machine is not away. */
+const CALL_TIMEOUT_MS = 10_000;
 /** Bundling workflows takes some seconds, on a busy host many. */
 const MODULES_TIMEOUT_MS = 60_000;
 /** What the probe may take by its own limits, and for its workflow tasks. */

@@ -13,13 +13,20 @@ import { connectNative, plainProfile } from '../../src/temporal/connect.js';
 import { spawnWorker, eventually } from '../support/fixtures.js';
 import { temporaryDirectory } from '../support/atlasd.js';
 import { temporalAddress, useClient } from '../support/server.js';
-import { Arena, drain, pause } from './arena.js';
+import { historyOf } from '../support/history.js';
+import { letGo } from '../support/promises.js';
+import { Arena, drain, type Effect, pause } from './arena.js';
 import { judge, timeline, type Violation } from './invariants.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PATIENCE = { timeoutMs: 90_000 };
-const PRESENCE_TTL_MS = 2_000;
-const SESSION = { recoveryWindow: '3s', leaseTtl: '10s' };
+/** Together with the window longer than a worker of a busy machine may get no processor. */
+const PRESENCE_TTL_MS = 3_000;
+const SESSION = { recoveryWindow: '5s', leaseTtl: '14s' };
+/** What is not to be redone is not, however busy the machine is. */
+const UNHURRIED = { recoveryWindow: '1 minute', leaseTtl: '1 minute' };
+/** For activities that ignore their cancellation: less than what a worker waits before it kills its executor for them. */
+const STUBBORN_MS = 25_000;
 
 interface Mutant {
   /** Relative to `dist`. */
@@ -83,8 +90,8 @@ describe('the chaos suite', () => {
     });
   }
 
-  async function untilEffect(arena: Arena, label: string | RegExp): Promise<string> {
-    const effect = await eventually(
+  async function untilEffect(arena: Arena, label: string | RegExp): Promise<Effect> {
+    return await eventually(
       async () =>
         (await arena.effects()).find((each) =>
           typeof label === 'string' ? each.label === label : label.test(each.label),
@@ -94,7 +101,6 @@ describe('the chaos suite', () => {
         ...PATIENCE,
       },
     );
-    return effect.worker;
   }
 
   async function verdict(arena: Arena, keepsSteps = false): Promise<Violation['invariant'][]> {
@@ -110,12 +116,15 @@ describe('the chaos suite', () => {
   async function cutLink(mutant?: Mutant): Promise<Violation['invariant'][]> {
     const arena = await arenaOf([1, 1], mutant);
     const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, ms: 30_000, mode: 'stubborn' });
-    const name = await untilEffect(arena, '1:middle');
+    const { worker: name } = await untilEffect(arena, '1:middle');
     await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
     arena.workers.find((worker) => worker.name === name)!.proxy.cut();
-    await untilEffect(arena, '2:middle');
-    // Long enough for what still writes to write again.
-    await pause(500);
+    const redone = await untilEffect(arena, '2:middle');
+    // What still writes writes again; that nothing does is seen after as many turns.
+    const stillWrites = async (): Promise<boolean> =>
+      (await arena.effects()).some(({ worker, atMs }) => worker === name && atMs > redone.atMs);
+    if (mutant === undefined) await pause(500);
+    else await eventually(stillWrites, { what: 'an effect without a fence', ...PATIENCE });
     await handle.terminate();
     arena.workflows[0]!.ended = 'terminate';
     return await verdict(arena);
@@ -142,7 +151,7 @@ describe('the chaos suite', () => {
         // Stubborn: the worker that comes back cancels what is left of the session, which the mutant's late task belongs to.
         const input = { session, log: arena.log, ms: 1_000, mode: 'stubborn', wait: true };
         const { handle } = await arena.start('writer', input, { taskQueue: worker.options.taskQueue });
-        const name = await untilEffect(arena, '1:first');
+        const { worker: name } = await untilEffect(arena, '1:first');
         await eventually(async () => (await arena.heldSessions()) === 1, { what: 'the session is listed' });
         const { proxy } = arena.workers.find((each) => each.name === name)!;
         proxy.halfOpen();
@@ -166,7 +175,8 @@ describe('the chaos suite', () => {
   async function secondDaemon(mutant?: Mutant): Promise<Violation['invariant'][]> {
     const arena = await arenaOf([2], mutant);
     const [worker] = arena.workers;
-    const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, wait: true });
+    const session = mutant === undefined ? UNHURRIED : SESSION;
+    const { handle } = await arena.start('writer', { session, log: arena.log, wait: true });
     await untilEffect(arena, '1:first');
     const second = await spawnWorker({
       fleet: arena.fleet,
@@ -188,12 +198,23 @@ describe('the chaos suite', () => {
   /** An owner is cancelled while its activity ignores that. */
   async function stubborn(mutant?: Mutant): Promise<Violation['invariant'][]> {
     const arena = await arenaOf([1], mutant);
-    const { handle } = await arena.start('writer', { session: SESSION, log: arena.log, ms: 4_000, mode: 'stubborn' });
-    // On a busy machine the worker may be missed before, and the body begun again.
-    await untilEffect(arena, /:middle$/);
+    const input = { session: UNHURRIED, log: arena.log, ms: STUBBORN_MS, mode: 'stubborn' };
+    const { handle } = await arena.start('writer', input);
+    await untilEffect(arena, '1:middle');
     arena.workflows[0]!.ended = 'cancel';
     await handle.cancel();
-    await arena.start('writer', { session: SESSION, log: arena.log, ms: 100 });
+    if (mutant === undefined) {
+      await pause(3_000);
+    } else {
+      // Its release does not wait for the activity, which goes on for some turns.
+      const closed = async (): Promise<Date | undefined> => (await handle.describe()).closeTime;
+      const closeTime = await eventually(closed, { what: 'the end of the owner', ...PATIENCE });
+      const goesOn = async (): Promise<boolean> =>
+        (await arena.effects()).some(({ atMs }) => atMs > closeTime.getTime() + 200);
+      await eventually(goesOn, { what: 'an effect after the end', ...PATIENCE });
+    }
+    await arena.start('writer', { session: UNHURRIED, log: arena.log, ms: 100 });
+    await letGo(arena.log);
     await drain(arena, 60_000);
     await eventually(
       async () => {
@@ -216,7 +237,15 @@ describe('the chaos suite', () => {
     arena.cordons.push(cordon);
     for (let count = 0; count < 3; count += 1)
       await arena.start('writer', { session: SESSION, log: arena.log, ms: 100 });
-    await pause(3_000);
+    const leases = async (): Promise<boolean> => {
+      const runs = await Promise.all(arena.workflows.map(({ workflowId }) => historyOf(client(), workflowId)));
+      // The build grants none of those that ask; without its gate one is granted.
+      return mutant === undefined
+        ? runs.every(({ activities }) => activities.length > 0)
+        : runs.some(({ grants }) => grants.length > 0);
+    };
+    await eventually(leases, { what: 'all ask for a session, or one has it', ...PATIENCE });
+    await pause(mutant === undefined ? 3_000 : 100);
     cordon.toMs = Date.now();
     await fleet.uncordon(name, order);
     return await verdict(arena);

@@ -25,7 +25,7 @@ import { useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
 const RUN = ['run', 'process-document'];
-const LONG_TEST_MS = 180_000;
+const LONG_TEST_MS = 300_000;
 
 /** The command failed with one message, which has this reason and this next step, and printed no result. */
 function expectMessage(outcome: AtlasOutcome, exit: number, message: RegExp, next: RegExp): void {

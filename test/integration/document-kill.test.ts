@@ -6,10 +6,8 @@
  * counted where it is given to OCR, at the programs of the native engine and at the threads of tesseract.js. With
  * DOCUMENT_TEST_FILE the document is that file, however long it takes; DOCUMENT_TEST_SEED chooses the page.
  */
-import { execFileSync } from 'node:child_process';
-import { chmod, link, readdir, readFile, writeFile } from 'node:fs/promises';
+import { link, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { PROCESS_DOCUMENT_WORKFLOW, type DocumentResult } from '../../src/contract/document.js';
 import { ocrLanes } from '../../src/jobs/document/pages/read-pages.js';
@@ -20,22 +18,14 @@ import { uniqueFleet, uniqueId } from '../support/fleet.js';
 import { activitiesOf, type RunActivity } from '../support/history.js';
 import { makeStampedPdf } from '../support/pdf.js';
 import { isAlive, until } from '../support/processes.js';
+import { programPath, watchOcr, type OcrWatch, type Recognition } from '../support/recognitions.js';
 import { useClient } from '../support/server.js';
 
 const GIVEN_FILE = process.env['DOCUMENT_TEST_FILE'];
 const SEED = Number(process.env['DOCUMENT_TEST_SEED'] ?? Math.floor(Math.random() * 1_000_000));
 /** One run of a scan of 80 pages takes three minutes by tesseract.js, on two cores that have nothing else to do. */
-const RUN_LIMIT_MS = GIVEN_FILE === undefined ? 90_000 : 3_600_000;
+const RUN_LIMIT_MS = GIVEN_FILE === undefined ? 180_000 : 3_600_000;
 const PAGES = 8;
-const RECOGNITION_LOG = fileURLToPath(new URL('../fixtures/recognition-log.cjs', import.meta.url));
-
-function programPath(name: string): string | undefined {
-  try {
-    return execFileSync('/bin/sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).trim();
-  } catch {
-    return undefined;
-  }
-}
 
 async function documentPath(): Promise<string> {
   if (GIVEN_FILE !== undefined) return GIVEN_FILE;
@@ -47,58 +37,6 @@ async function documentPath(): Promise<string> {
   ];
   await writeFile(path, makeStampedPdf(Array.from({ length: PAGES }, (_, index) => lines(index + 1))));
   return path;
-}
-
-interface Recognition {
-  readonly pid: number;
-  readonly picture: string;
-}
-
-interface Watch {
-  readonly env: NodeJS.ProcessEnv;
-  /** Whatever was given to OCR until now. */
-  recognitions(): Promise<Recognition[]>;
-}
-
-/** An environment in which each picture is written down when it is given to OCR. */
-async function watchOcr(engine: 'native' | 'npm'): Promise<Watch> {
-  const directory = await temporaryDirectory();
-  const log = join(directory, 'log');
-  await writeFile(log, '');
-  const env: NodeJS.ProcessEnv = { RECOGNITION_LOG: log };
-  if (engine === 'npm') {
-    env['NODE_OPTIONS'] = `--require ${RECOGNITION_LOG}`;
-  } else {
-    // A picture is kept in a file while it is read, so that tesseract is this process in the end and no child of it.
-    const program = join(directory, 'tesseract');
-    await writeFile(
-      program,
-      [
-        '#!/bin/sh',
-        `[ "$1" = stdin ] || exec ${programPath('tesseract') ?? ''} "$@"`,
-        `file=${directory}/picture.$$`,
-        'cat > "$file"',
-        'exec 3< "$file"',
-        'hash=$(md5sum < "$file")',
-        'rm "$file"',
-        'echo "$PPID ${hash%% *}" >> "$RECOGNITION_LOG"',
-        `exec ${programPath('tesseract') ?? ''} "$@" <&3`,
-        '',
-      ].join('\n'),
-    );
-    await chmod(program, 0o755);
-    env['PATH'] = `${directory}:${process.env['PATH'] ?? ''}`;
-  }
-  return {
-    env,
-    async recognitions() {
-      const lines = (await readFile(log, 'utf8')).trim().split('\n');
-      return lines
-        .filter((line) => line !== '')
-        .map((line) => line.split(' '))
-        .map(([pid, picture]) => ({ pid: Number(pid), picture: picture ?? '' }));
-    },
-  };
 }
 
 /** The pages that are in a checkpoint, whatever is torn at its end left out. */
@@ -124,7 +62,7 @@ interface Run {
 }
 
 /** Kills the executor, and it alone, once so many pages are done. */
-async function killOnce(worker: Atlasd, pages: number): Promise<Kill> {
+async function killOnce(worker: Atlasd, pages: number, watch: OcrWatch): Promise<Kill> {
   const executor = (await worker.event('executor-start'))['pid'] as number;
   const after = worker.events.length;
   const scratch = join(worker.stateDirectory, 'scratch');
@@ -145,6 +83,7 @@ async function killOnce(worker: Atlasd, pages: number): Promise<Kill> {
   await until('the executor is dead', () => !isAlive(executor));
   const left = await readFile(witness, 'utf8');
   const restarted = await worker.event('executor-start', ({ pid }) => pid !== executor, { after });
+  await watch.letGo();
   return {
     checkpoint: left.slice(0, left.lastIndexOf('\n') + 1),
     restartedAs: restarted['pid'] as number,
@@ -157,9 +96,12 @@ describe.each(['native', 'npm'] as const)(
   (engine) => {
     const client = useClient();
 
-    /** One run on a worker of its own, killed once so many pages are done. */
-    async function run(path: string, killAfter?: number): Promise<Run> {
-      const watch = await watchOcr(engine);
+    /**
+     * One run on a worker of its own, killed once so many pages are done. The last picture waits for the kill, however late
+     * that comes: there is always a page that is missing.
+     */
+    async function run(path: string, killed?: { readonly after: number; readonly total: number }): Promise<Run> {
+      const watch = await watchOcr(engine, killed === undefined ? {} : { holdsFrom: killed.total });
       const { url, sent, size } = await serveFile(path);
       const fleet = uniqueFleet();
       const args = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', engine];
@@ -171,7 +113,7 @@ describe.each(['native', 'npm'] as const)(
         workflowExecutionTimeout: RUN_LIMIT_MS,
       });
 
-      const kill = killAfter === undefined ? undefined : await killOnce(worker, killAfter);
+      const kill = killed === undefined ? undefined : await killOnce(worker, killed.after, watch);
       const result = (await handle.result()) as DocumentResult;
       expect(sent()).toBe(size);
       const files = new Map<string, string>();
@@ -180,7 +122,7 @@ describe.each(['native', 'npm'] as const)(
       }
       const activities = await activitiesOf(handle);
       const recognitions = await watch.recognitions();
-      expect(await worker.stop()).toBe(0);
+      expect(await worker.stop(60_000)).toBe(0);
       if (kill === undefined) return { result, activities, files, recognitions };
       const checkpointAtEnd = await readFile(kill.witness, 'utf8');
       return { result, activities, files, recognitions, kill: { ...kill, checkpointAtEnd } };
@@ -199,7 +141,7 @@ describe.each(['native', 'npm'] as const)(
       // Early enough that there is something left of a small document when the signal comes.
       const last = GIVEN_FILE === undefined ? total / 2 : total - 2 * ocrLanes();
       const page = random(SEED).whole(1, last);
-      const broken = await run(path, page);
+      const broken = await run(path, { after: page, total });
       const { kill } = broken;
       if (kill === undefined) throw new Error('It was not killed.');
       const done = pagesIn(kill.checkpoint);

@@ -39,6 +39,12 @@ function watchCommandLines(): () => string {
   return () => [...seen].join('\n');
 }
 
+async function untilScratchIsEmpty(stateDirectory: string): Promise<void> {
+  await eventually(async () => (await readdir(join(stateDirectory, 'scratch'))).length === 0, {
+    what: 'what a session had has gone with it',
+  });
+}
+
 async function contentOfAll(directory: string): Promise<string> {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
@@ -102,6 +108,8 @@ describe('a protected document', { timeout: LONG_TEST_MS }, () => {
     // What is looked through does have what it must: the address of the password, and the reason of the failure.
     expect(stored[0]?.text).toMatch(/"password":\{"url":"http:\/\/127\.0\.0\.1:\d+\/password","token"/);
     expect(stored[2]?.text).toContain('The given password does not open rc4.pdf.');
+    // The working files go after the end of a run, and what goes can not be read.
+    await untilScratchIsEmpty(worker.stateDirectory);
     const everywhere = {
       histories: stored.map(({ text }) => text).join('\n'),
       'the log of atlasd': worker.transcript(),
@@ -139,8 +147,6 @@ describe('a protected document', { timeout: LONG_TEST_MS }, () => {
     const attached = await runAtlas(['run', '--attach', id, '--fleet', worker.fleet, '--output', 'out'], { cwd });
     expect(attached, attached.stderr).toMatchObject({ exit: 0 });
     expect(await readFile(join(cwd, 'out', 'text.txt'), 'utf8')).toBe(`${LINE}\n\f\nNight watch\n`);
-    await eventually(async () => (await readdir(join(worker.stateDirectory, 'scratch'))).length === 0, {
-      what: 'the password has gone with the session',
-    });
+    await untilScratchIsEmpty(worker.stateDirectory);
   });
 });

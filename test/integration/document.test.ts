@@ -14,10 +14,11 @@ import { serveFile } from '../support/document-server.js';
 import { uniqueFleet, uniqueId } from '../support/fleet.js';
 import { eventually, sessionsOf } from '../support/fixtures.js';
 import { activitiesOf } from '../support/history.js';
+import { watchOcr } from '../support/recognitions.js';
 import { useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
-/** tesseract.js is on every machine, and slow enough to be met in the middle. */
+/** tesseract.js is on every machine. */
 const ARGS = ['--document-allow-urls', '127.0.0.0/8', '--document-ocr-engine', 'npm'];
 
 describe('the document job', () => {
@@ -32,7 +33,7 @@ describe('the document job', () => {
     });
   }
 
-  /** Until pages are being read on some worker; returns its name. */
+  /** Until pages are being read on some worker, by what its presence says; returns its name. With OCR that is held. */
   async function untilReading(fleet: string): Promise<string> {
     return await eventually(
       async () =>
@@ -95,17 +96,24 @@ describe('the document job', () => {
     const encoded = Buffer.from(sentence).toString('base64').slice(4, -4);
     expect(history).not.toContain(sentence);
     expect(history).not.toContain(encoded);
-    expect(await readdir(join(worker.stateDirectory, 'scratch'))).toEqual([]);
+    // The worker deletes them once the run has ended.
+    await eventually(async () => (await readdir(join(worker.stateDirectory, 'scratch'))).length === 0, {
+      what: 'no working file is left',
+    });
   });
 
   it('downloads nothing twice when atlasd is killed with -9 during OCR and restarted within the TTL', async () => {
     const fleet = uniqueFleet();
-    const worker = await startAtlasd({ fleet, args: ARGS });
+    const ocr = await watchOcr('npm', { holdsFrom: 1 });
+    // The TTL is that of the lease: a start may take longer than the fleet waits for the presence of a worker by default.
+    const args = [...ARGS, '--presence-ttl', '60s'];
+    const worker = await startAtlasd({ fleet, args, env: ocr.env });
     const { url, sent } = await serveFile(SAMPLE);
-    const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 40_000 });
+    const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 60_000 });
     await untilReading(fleet);
     await worker.killAll();
-    const again = await restartAtlasd(worker, { args: ARGS });
+    await ocr.letGo();
+    const again = await restartAtlasd(worker, { args, env: ocr.env });
 
     const result = (await handle.result()) as DocumentResult;
     expect(result).toMatchObject({ pages: { total: 5, failed: 0 }, sessionAttempts: 1 });
@@ -120,11 +128,13 @@ describe('the document job', () => {
   it('redoes the whole sequence on a second worker when the first never comes back', async () => {
     const fleet = uniqueFleet();
     const workers = new Map<string, Atlasd>();
-    for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, args: ARGS }));
+    const { env, letGo } = await watchOcr('npm', { holdsFrom: 1 });
+    for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, args: ARGS, env }));
     const { url, sent } = await serveFile(SAMPLE);
-    const handle = await start(fleet, { source: { kind: 'url', url }, leaseTtlMs: 3_000 });
+    const handle = await start(fleet, { source: { kind: 'url', url } });
     const dead = await untilReading(fleet);
     await workers.get(dead)!.killAll();
+    await letGo();
 
     const result = (await handle.result()) as DocumentResult;
     const other = dead === 'a' ? 'b' : 'a';
