@@ -9,21 +9,26 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startAtlasd, temporaryDirectory, type Atlasd } from '../support/atlasd.js';
+import { startAtlasd, temporaryDirectory, type Atlasd, type AtlasdOptions } from '../support/atlasd.js';
 import { runAtlas, spawnAtlas, type AtlasCommand, type AtlasOutcome } from '../support/cli.js';
 import { closedPort, serveDocuments } from '../support/document-server.js';
-import { eventually, sessionsOf } from '../support/fixtures.js';
+import { eventually, sessionsOf, untilScratchIsEmpty, workersOf } from '../support/fixtures.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { makePdf } from '../support/pdf.js';
+import { type FakePrograms, makeFakePrograms } from '../support/programs.js';
 import { startPrivateServer, useClient } from '../support/server.js';
 
 const SAMPLE = fileURLToPath(new URL('../../examples/sample.pdf', import.meta.url));
 const ARTIFACTS = ['pages.jsonl', 'report.json', 'summary.md', 'text.txt'];
-/** tesseract.js is on every machine, and slow enough to be met in the middle. */
-const NPM_ENGINE = ['--document-ocr-engine', 'npm'];
+/** A worker whose recognition of pages lasts until the test lets it go on, so that it is met in the middle. */
+async function heldPages(): Promise<{ programs: FakePrograms; options: Pick<AtlasdOptions, 'args' | 'env'> }> {
+  const programs = await makeFakePrograms(await temporaryDirectory(), { holds: true });
+  return { programs, options: { args: ['--document-ocr-engine', 'native'], env: { PATH: programs.path } } };
+}
+
 const RUN = ['run', 'process-document'];
 /** For tests in which a whole run and more than one start of a program follow each other. */
-const LONG_TEST_MS = 180_000;
+const LONG_TEST_MS = 300_000;
 
 function sha256(content: Buffer): string {
   return createHash('sha256').update(content).digest('hex');
@@ -67,9 +72,7 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     await eventually(async () => (await sessionsOf(client(), worker.fleet)).length === 0, {
       what: 'no session is held',
     });
-    await eventually(async () => (await readdir(join(worker.stateDirectory, 'scratch'))).length === 0, {
-      what: 'the scratch directory is empty',
-    });
+    await untilScratchIsEmpty(worker);
   }
 
   async function statusOf(workflowId: string): Promise<string> {
@@ -251,10 +254,13 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
       const command = await spawnAtlas(argv, { cwd });
       const id = await idOf(command);
       // It has begun: it asks for a session that no worker can give.
-      await eventually(async () => {
-        const { raw } = await client().workflow.getHandle(id).describe();
-        return (raw.pendingActivities ?? []).length > 0;
-      });
+      await eventually(
+        async () => {
+          const { raw } = await client().workflow.getHandle(id).describe();
+          return (raw.pendingActivities ?? []).length > 0;
+        },
+        { what: 'it asks for a session' },
+      );
       command.interrupt();
       expect(await command.exited).toMatchObject({ exit: 130, stdout: '' });
       expect(await statusOf(id)).toBe('CANCELLED');
@@ -263,7 +269,8 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     });
 
     it('detaches from a run whose document is on the worker, and --attach fetches its artifacts, also twice', async () => {
-      const worker = await startAtlasd({ args: NPM_ENGINE });
+      const { programs, options } = await heldPages();
+      const worker = await startAtlasd(options);
       const cwd = await temporaryDirectory();
       const command = await spawnAtlas([...RUN, SAMPLE, '--fleet', worker.fleet, '--output', 'first'], { cwd });
       const id = await idOf(command);
@@ -279,10 +286,12 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
       const printed = new RegExp(`\`atlas (run --attach ${id} --fleet ${worker.fleet})\``).exec(stderr)?.[1];
       expect(printed).toBeDefined();
       const attach = (printed ?? '').split(' ');
-      const attached = await runAtlas([...attach, '--output', 'attached'], { cwd });
+      const attaching = await spawnAtlas([...attach, '--output', 'attached'], { cwd });
+      await attaching.line(/Read pages: running/);
+      await programs.letGo();
+      const attached = await attaching.exited;
       expect(attached).toMatchObject({ exit: 0 });
-      expect(attached.stdout).toContain('5 pages: 3 from the text layer, 2 by OCR (npm).');
-      expect(attached.stderr).toMatch(/Read pages: running/);
+      expect(attached.stdout).toContain('5 pages: 3 from the text layer, 2 by OCR (native).');
       await expectArtifacts(join(cwd, 'attached'), worker);
 
       const again = await runAtlas([...attach, '--output', 'again', '-o', 'json'], { cwd });
@@ -295,13 +304,15 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     });
 
     it('ends an attached command without the run', async () => {
-      const worker = await startAtlasd({ args: NPM_ENGINE });
+      const { programs, options } = await heldPages();
+      const worker = await startAtlasd(options);
       const first = await spawnAtlas([...RUN, SAMPLE, '--fleet', worker.fleet]);
       const id = await idOf(first);
       const second = await spawnAtlas(['run', '--attach', id, '--fleet', worker.fleet]);
       await second.line(/Read pages: running/);
       second.interrupt();
       expect(await second.exited).toMatchObject({ exit: 130, stdout: '' });
+      await programs.letGo();
       expect(await first.exited).toMatchObject({ exit: 0 });
     });
   });
@@ -334,6 +345,9 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     expect(await command.exited).toMatchObject({ exit: 0 });
     const other = await startAtlasd({ fleet: worker.fleet, name: 'other' });
     await worker.stop();
+    await eventually(async () => (await workersOf(client(), worker.fleet)).some(({ state }) => state === 'stopped'), {
+      what: 'the fleet knows that it has stopped',
+    });
     const cwd = await temporaryDirectory();
     const { exit, stderr } = await runAtlas(['run', '--attach', id, '--fleet', other.fleet], { cwd });
     expect(exit).toBe(4);
@@ -349,7 +363,8 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     const server = await startPrivateServer({ dbFilename });
     onTestFinished(() => server.stop());
     const { address } = server;
-    const worker = await startAtlasd({ address, args: NPM_ENGINE });
+    const { programs, options } = await heldPages();
+    const worker = await startAtlasd({ address, ...options });
     const cwd = await temporaryDirectory();
     const argv = [...RUN, SAMPLE, '--fleet', worker.fleet, '--lease-ttl', '3m', '--output', 'out'];
     const command = await spawnAtlas(argv, { cwd, address });
@@ -359,6 +374,7 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     const again = await startPrivateServer({ dbFilename, port: Number(address.split(':')[1]) });
     onTestFinished(() => again.stop());
     await command.line(/Temporal answers again after/);
+    await programs.letGo();
     const outcome = await command.exited;
     expect(outcome).toMatchObject({ exit: 0 });
     expect(outcome.stdout).toMatch(/^\nDone in \S+ on worker-1\n/);
@@ -368,9 +384,10 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
   it('tells of a worker that was lost, and ends with the work of another', async () => {
     const fleet = uniqueFleet();
     const workers = new Map<string, Atlasd>();
-    for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, args: NPM_ENGINE }));
+    const { programs, options } = await heldPages();
+    for (const name of ['a', 'b']) workers.set(name, await startAtlasd({ fleet, name, ...options }));
     const cwd = await temporaryDirectory();
-    const command = await spawnAtlas([...RUN, SAMPLE, '--fleet', fleet, '--lease-ttl', '3s', '--output', 'out'], {
+    const command = await spawnAtlas([...RUN, SAMPLE, '--fleet', fleet, '--lease-ttl', '6s', '--output', 'out'], {
       cwd,
     });
     const found = await command.line(/Find a worker: [ab] /);
@@ -378,6 +395,7 @@ describe('atlas run process-document', { timeout: LONG_TEST_MS }, () => {
     await command.line(/Read pages: running/);
     await workers.get(dead)!.killAll();
     await command.line(/The worker was lost; the sequence is done again from its start/);
+    await programs.letGo();
     const outcome = await command.exited;
     const other = dead === 'a' ? 'b' : 'a';
     expect(outcome).toMatchObject({ exit: 0 });

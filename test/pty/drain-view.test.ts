@@ -11,6 +11,7 @@ const startScene = useScenes({
   script: new URL('drain-view-scene.mjs', import.meta.url),
   rows: 20,
   frameMark: '\u001b[J',
+  isWhole: (screen) => /^(· worker-3|… \d+ more lines)/.test(screen.at(-1) ?? ''),
 });
 
 async function next(view: Scene, text: string): Promise<void> {

@@ -11,6 +11,7 @@ const startScene = useScenes({
   script: new URL('run-view-scene.mjs', import.meta.url),
   rows: 30,
   frameMark: '\u001b[G',
+  isWhole: (screen) => screen.some((line) => /^\S Deliver +\w/.test(line)),
 });
 
 describe.each([80, 200])('at %i columns', (columns) => {

@@ -14,6 +14,8 @@ export interface SceneOptions {
   readonly rows: number;
   /** What the view writes before each frame. */
   readonly frameMark: string;
+  /** Whether the lines are all of a frame, by the last of them: a terminal may get a frame in pieces. */
+  readonly isWhole: (screen: readonly string[]) => boolean;
 }
 
 export class Scene {
@@ -24,6 +26,7 @@ export class Scene {
     readonly pty: IPty,
     readonly control: Socket,
     private readonly frameMark: string,
+    private readonly isWhole: SceneOptions['isWhole'],
     public output: string,
   ) {
     pty.onData((data) => {
@@ -41,16 +44,20 @@ export class Scene {
       .filter((line) => line !== '');
   }
 
+  #hasWholeFrame(): boolean {
+    return plain(this.output).endsWith('\n') && this.isWhole(this.screen);
+  }
+
   next(): void {
     this.control.write('next\n');
   }
 
-  /** Resolves once the last frame has the text, or is as it should. */
+  /** Resolves once the last frame is there as a whole and has the text, or is as it should. */
   async until(expected: string | ((screen: string[]) => boolean)): Promise<void> {
     const holds = typeof expected === 'string' ? (screen: string[]) => screen.join('\n').includes(expected) : expected;
     await new Promise<void>((resolve) => {
       const check = (): void => {
-        if (!holds(this.screen)) return;
+        if (!this.#hasWholeFrame() || !holds(this.screen)) return;
         this.waiting.delete(check);
         resolve();
       };
@@ -79,6 +86,7 @@ export function useScenes({
   script,
   rows,
   frameMark,
+  isWhole,
 }: SceneOptions): (columns: number, env?: NodeJS.ProcessEnv) => Promise<Scene> {
   let server: Server;
   let scene: Scene | undefined;
@@ -104,7 +112,7 @@ export function useScenes({
     const collecting = pty.onData((data) => early.push(data));
     const [control] = await connected;
     collecting.dispose();
-    scene = new Scene(pty, control, frameMark, early.join(''));
+    scene = new Scene(pty, control, frameMark, isWhole, early.join(''));
     return scene;
   };
 }
