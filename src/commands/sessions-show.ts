@@ -25,12 +25,12 @@ export const sessionsShow: CommandSpec = {
   ],
   exitCodes: [EXIT.notFound, EXIT.unreachable, EXIT.interrupted],
   load: async () => {
-    const { withFleet, SHOW_DEADLINE_MS } = await import('./support/list.js');
+    const { lookAtFleet, SHOW_DEADLINE_MS } = await import('./support/list.js');
     const { pickSession } = await import('./support/pick.js');
     const { printShown } = await import('./support/show.js');
     const { sessionText } = await import('./support/show-session.js');
     return (context, parsed) =>
-      withFleet(context, parsed, (fleet, bounded) =>
+      lookAtFleet(context, parsed, (fleet, bounded) =>
         bounded(SHOW_DEADLINE_MS, async () => {
           const { workers, sessions } = await fleet.look();
           const picked = pickSession(String(parsed.args[0]), sessions, fleet.fleet, workers);

@@ -24,12 +24,12 @@ export const workersShow: CommandSpec = {
   ],
   exitCodes: [EXIT.notFound, EXIT.unreachable, EXIT.interrupted],
   load: async () => {
-    const { withFleet, SHOW_DEADLINE_MS } = await import('./support/list.js');
+    const { lookAtFleet, SHOW_DEADLINE_MS } = await import('./support/list.js');
     const { pickWorker } = await import('./support/pick.js');
     const { printShown } = await import('./support/show.js');
     const { workerText } = await import('./support/show-worker.js');
     return (context, parsed) =>
-      withFleet(context, parsed, (fleet, bounded) =>
+      lookAtFleet(context, parsed, (fleet, bounded) =>
         bounded(SHOW_DEADLINE_MS, async () => {
           const look = await fleet.look();
           const worker = pickWorker(String(parsed.args[0]), look.workers, fleet.fleet);

@@ -7,6 +7,21 @@
 const UNITS_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1_000, ms: 1 } as const;
 type Unit = keyof typeof UNITS_MS;
 
+type LongUnit =
+  | ('msec' | 'millisecond' | 'sec' | 'second' | 'min' | 'minute' | 'hr' | 'hour' | 'day')
+  | ('msecs' | 'milliseconds' | 'secs' | 'seconds' | 'mins' | 'minutes' | 'hrs' | 'hours' | 'days');
+type Gap = '' | ' ';
+
+/**
+ * How long, in milliseconds or as text with units: `5000`, `'5s'`, `'1h30m'`, `'5 seconds'`. Temporal's own type of this name is
+ * anything at all where the types of `ms` are not installed.
+ */
+export type Duration =
+  | number
+  | `${number}${Gap}${Unit | LongUnit}`
+  | `${number}${Unit}${Gap}${number}${Unit}`
+  | `${number}${Unit}${Gap}${number}${Unit}${Gap}${number}${Unit}`;
+
 const UNIT_NAMES: readonly (readonly [RegExp, Unit])[] = [
   [/^(?:ms|msecs?|milliseconds?)$/, 'ms'],
   [/^(?:s|secs?|seconds?)$/, 's'],

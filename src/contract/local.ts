@@ -188,12 +188,13 @@ export interface ReloadRequest {
 /**
  * Where a reload is. `loading`: the new executor loads the code. `memory`: sessions in memory are waited for, and none is
  * granted. `switching`: the new one begins to poll. `retiring`: it is the current one, and attempts of the old one end.
+ * `atMostMs`: how much longer this may take; then the reload is given up, or attempts that still run are interrupted.
  */
-export type ReloadStep =
-  | { readonly step: 'loading' }
-  | { readonly step: 'memory'; readonly sessions: number; readonly timeoutMs: number }
-  | { readonly step: 'switching' }
-  | { readonly step: 'retiring'; readonly attempts: number; readonly graceMs: number };
+export type ReloadStep = { readonly atMostMs: number } & (
+  | { readonly step: 'loading' | 'switching' }
+  | { readonly step: 'memory'; readonly sessions: number }
+  | { readonly step: 'retiring'; readonly attempts: number }
+);
 
 export interface ReloadResult {
   readonly executor: { readonly pid: number; readonly incarnation: string };

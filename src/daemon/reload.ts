@@ -70,7 +70,7 @@ export async function reload(
   const next = ports.startBeside();
   let lostSessions = 0;
   try {
-    onStep({ step: 'loading' });
+    onStep({ step: 'loading', atMostMs: LOAD_TIMEOUT_MS });
     await untilLoaded(ports, old, next, signal);
     ports.holdMemory(true);
     if (force) {
@@ -78,7 +78,7 @@ export async function reload(
       const ending = ports.loseMemory(old.incarnation, 'The worker was reloaded by force.');
       await orTrouble(ports, ending, old, next, signal);
     } else await untilNoMemory(ports, timeoutMs, old, next, signal, onStep);
-    onStep({ step: 'switching' });
+    onStep({ step: 'switching', atMostMs: SERVE_TIMEOUT_MS });
     ports.serve(next.incarnation);
     await orTrouble(ports, bounded(ports, next.ready, SERVE_TIMEOUT_MS, 'poll its queues'), old, next, signal);
     checkObjection(ports);
@@ -136,13 +136,14 @@ async function untilNoMemory(
   for (;;) {
     const sessions = ports.memorySessions(old.incarnation);
     if (sessions === 0) return;
-    if (ports.nowMs() >= deadlineMs) {
+    const leftMs = deadlineMs - ports.nowMs();
+    if (leftMs <= 0) {
       throw new AtlasError(
         'MemorySessionsRemain',
         `${sessions === 1 ? 'One session' : `${sessions} sessions`} whose state is in memory ${sessions === 1 ? 'has' : 'have'} not ended within ${formatDurationMs(timeoutMs)}. Nothing was changed.`,
       );
     }
-    if (sessions !== said) onStep({ step: 'memory', sessions, timeoutMs });
+    if (sessions !== said) onStep({ step: 'memory', sessions, atMostMs: leftMs });
     said = sessions;
     await orTrouble(ports, ports.sleep(LOOK_EVERY_MS), old, next, signal);
     checkObjection(ports);
@@ -152,7 +153,11 @@ async function untilNoMemory(
 /** Resolves to how many attempts had to be interrupted. */
 async function untilRetired(ports: ReloadPorts, old: OldExecutor, onStep: (step: ReloadStep) => void): Promise<number> {
   const { graceMs } = ports;
-  onStep({ step: 'retiring', attempts: ports.attempts(old.incarnation), graceMs });
+  onStep({
+    step: 'retiring',
+    attempts: ports.attempts(old.incarnation),
+    atMostMs: LAST_POLLS_MS + graceMs + RETIRE_EXTRA_MS,
+  });
   await within(ports, Promise.race([ports.retire(old.incarnation), old.ended]), LAST_POLLS_MS);
   // Not before: a step of a session in the memory of the new one might come to a poll of the old one.
   ports.holdMemory(false);

@@ -24,6 +24,7 @@ import {
 import { AtlasError } from '../contract/errors.js';
 import type { ForceReleaseRequest, ReleaseAnswer, SessionSnapshot } from '../contract/fleet.js';
 import type { AttemptFacts, BeginAttempt, EncodedResult, SessionMemoryName } from '../contract/local.js';
+import { inLanes } from '../fleet/lanes.js';
 import { Fence } from './fence.js';
 import type { Clock, EventLog, ExecutorPort, LedgerPort, ScratchPort, TemporalPort } from './ports.js';
 import type { AttemptEntry, LedgerRecord, ResultEntry, SessionEntry, SessionTable } from './session-table.js';
@@ -1322,17 +1323,13 @@ function messageOf(error: unknown): string {
 
 /** Runs all jobs, at most `limit` at once. Jobs handle their own errors; one that throws all the same stops nothing. */
 async function inParallel(jobs: readonly (() => Promise<void>)[], limit: number): Promise<void> {
-  const queue = [...jobs];
   const errors: unknown[] = [];
-  const lane = async () => {
-    for (let job = queue.shift(); job !== undefined; job = queue.shift()) {
-      try {
-        await job();
-      } catch (error) {
-        errors.push(error);
-      }
+  await inLanes(jobs, limit, async (job) => {
+    try {
+      await job();
+    } catch (error) {
+      errors.push(error);
     }
-  };
-  await Promise.all(Array.from({ length: Math.min(limit, queue.length) }, lane));
+  });
   if (errors.length > 0) throw errors[0];
 }

@@ -7,7 +7,8 @@
  * (see `SessionKeeper.acquire`).
  */
 import { AtlasError } from '../contract/errors.js';
-import type { ActivitySlotInfo, CustomSlotSupplier, SlotPermit } from '@temporalio/worker';
+import type { ActivitySlotInfo, CustomSlotSupplier } from '@temporalio/worker';
+import { PollGate, type SlotUsage } from '../temporal/poll-gate.js';
 
 export interface SlotRules {
   readonly cap: number;
@@ -34,14 +35,6 @@ export function hasRoom(
   return room > 0;
 }
 
-interface Waiter {
-  readonly capabilities: readonly string[];
-  /** Whether it waits for a poll, which counts the tasks already taken, or for a slot. */
-  readonly forPoll: boolean;
-  readonly admit: () => void;
-  readonly refuse: (reason: Error) => void;
-}
-
 const CORDONED = new Error('The worker is cordoned.');
 
 function withdrawnError(capabilities: readonly string[]): AtlasError {
@@ -49,8 +42,9 @@ function withdrawnError(capabilities: readonly string[]): AtlasError {
 }
 
 export class SlotGate {
-  private readonly waiters = new Set<Waiter>();
-  private tasksTaken = 0;
+  private readonly gate = new PollGate();
+  /** Of the polls of all queues together. */
+  private readonly usage: SlotUsage = { given: 0, taken: 0 };
   private closed = true;
   private cordoned = false;
   private withdrawn: readonly string[] = [];
@@ -72,7 +66,6 @@ export class SlotGate {
    */
   setCordoned(cordoned: boolean): void {
     this.cordoned = cordoned;
-    if (cordoned) for (const waiter of [...this.waiters]) if (!waiter.forPoll) waiter.refuse(CORDONED);
     this.changed();
   }
 
@@ -82,10 +75,6 @@ export class SlotGate {
    */
   setWithdrawn(capabilities: readonly string[]): void {
     this.withdrawn = capabilities;
-    for (const waiter of [...this.waiters]) {
-      const missing = this.withdrawnOf(waiter.capabilities);
-      if (missing.length > 0 && !waiter.forPoll) waiter.refuse(withdrawnError(missing));
-    }
     this.changed();
   }
 
@@ -99,89 +88,31 @@ export class SlotGate {
 
   /** To be called whenever a session ends. */
   changed(): void {
-    // From the start again after each: who is admitted takes room from the next, or makes some by filling two reserves.
-    for (let next = this.admittedWaiter(); next !== undefined; next = this.admittedWaiter()) {
-      this.waiters.delete(next);
-      next.admit();
-    }
+    this.gate.changed();
   }
 
-  private admittedWaiter(): Waiter | undefined {
-    for (const waiter of this.waiters) if (this.admits(waiter.capabilities, waiter.forPoll)) return waiter;
-    return undefined;
-  }
-
-  private admits(capabilities: readonly string[], forPoll: boolean): boolean {
+  private admits(capabilities: readonly string[], tasksTaken: number): boolean {
     if (this.isClosed() || this.withdrawnOf(capabilities).length > 0) return false;
-    return hasRoom(this.rules, this.held(), capabilities, forPoll ? this.tasksTaken : 0);
+    return hasRoom(this.rules, this.held(), capabilities, tasksTaken);
   }
 
   /**
-   * Calls `take` as soon as there is room; rejects when the signal aborts before. `take` must make the session held, and
-   * is called in the very turn in which the room was seen: between a promise's resolution and its continuation another
-   * waiter would see the same slot free.
+   * Calls `take` as soon as there is room, in the very turn in which that was seen; `take` must make the session held.
+   * Rejects when the signal aborts before, and at once while the worker is cordoned or what is asked for is withdrawn.
    */
   async takeSlot(capabilities: readonly string[], signal: AbortSignal, take: () => void): Promise<void> {
-    await this.whenAdmitted(capabilities, signal, false, take);
-  }
-
-  private async whenAdmitted(
-    capabilities: readonly string[],
-    signal: AbortSignal,
-    forPoll: boolean,
-    admitted: () => void,
-  ): Promise<void> {
-    signal.throwIfAborted();
-    if (this.cordoned && !forPoll) throw CORDONED;
-    const missing = this.withdrawnOf(capabilities);
-    if (missing.length > 0 && !forPoll) throw withdrawnError(missing);
-    await new Promise<void>((resolve, reject) => {
-      const refuse = (reason: Error) => {
-        signal.removeEventListener('abort', onAbort);
-        this.waiters.delete(waiter);
-        reject(reason);
-      };
-      const onAbort = () => {
-        refuse(signal.reason as Error);
-      };
-      const waiter: Waiter = {
-        capabilities,
-        forPoll,
-        admit: () => {
-          signal.removeEventListener('abort', onAbort);
-          admitted();
-          resolve();
-        },
-        refuse,
-      };
-      signal.addEventListener('abort', onAbort, { once: true });
-      this.waiters.add(waiter);
-      this.changed();
-    });
+    const mayTake = (): boolean => {
+      if (this.cordoned) throw CORDONED;
+      const missing = this.withdrawnOf(capabilities);
+      if (missing.length > 0) throw withdrawnError(missing);
+      // The task that asks is one of those that were taken.
+      return this.admits(capabilities, 0);
+    };
+    await this.gate.until(mayTake, signal, take);
   }
 
   /** The supplier of the Worker that polls the acquire queue of this capability set. */
   supplier(capabilities: readonly string[]): CustomSlotSupplier<ActivitySlotInfo> {
-    return {
-      type: 'custom',
-      reserveSlot: async (_, signal) => {
-        await this.whenAdmitted(capabilities, signal, true, () => undefined);
-        return { used: false } satisfies Permit;
-      },
-      tryReserveSlot: () => null,
-      markSlotUsed: ({ permit }) => {
-        (permit as Permit).used = true;
-        this.tasksTaken += 1;
-      },
-      releaseSlot: ({ permit }) => {
-        if (!(permit as Permit).used) return;
-        this.tasksTaken -= 1;
-        this.changed();
-      },
-    };
+    return this.gate.supplier(({ taken }) => this.admits(capabilities, taken), this.usage);
   }
-}
-
-interface Permit extends SlotPermit {
-  used: boolean;
 }

@@ -10,6 +10,7 @@ import type { WorkerOptions } from '@temporalio/worker';
 import type { CurrentWorker } from '../activity/index.js';
 import { AtlasError } from '../contract/errors.js';
 import type { ExecutorState } from '../contract/fleet.js';
+import { inTime } from '../contract/in-time.js';
 import type { SessionMemoryName } from '../contract/local.js';
 import { capabilitySubsets, pooledQueue } from '../contract/names.js';
 import { VERSION } from '../contract/version.js';
@@ -258,14 +259,14 @@ export class EmbeddedExecutor implements ExecutorHost {
     if (this.runs.length === 0) this.runWorkers();
     for (const worker of this.workers) worker.end();
     const ended = this.guard.allEnded();
-    if (!(await within(timeoutMs, ended))) {
+    if (!(await endsIn(timeoutMs, ended))) {
       this.guard.cancelAll(`The worker ${this.options.worker.name} stops.`);
-      await within(CANCEL_WAIT_MS, ended);
+      await endsIn(CANCEL_WAIT_MS, ended);
     }
     // A Worker with an attempt that goes on does not end; it is left to what becomes of the process.
     if (this.runningCount > 0) return;
     await this.guard.allTold();
-    await within(FORCE_STOP_EXTRA_MS, Promise.allSettled(this.runs));
+    await endsIn(FORCE_STOP_EXTRA_MS, Promise.allSettled(this.runs));
   }
 
   /** Attempts that have not ended. */
@@ -293,17 +294,10 @@ function given<K extends keyof WorkerOptions>(options: WorkerOptions, keys: read
   >;
 }
 
-/** Whether it resolved in time. */
-async function within(timeoutMs: number, awaited: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<false>((resolve) => {
-    timer = setTimeout(() => {
-      resolve(false);
-    }, timeoutMs);
-  });
-  try {
-    return await Promise.race([awaited.then(() => true), timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
+async function endsIn(timeoutMs: number, end: Promise<unknown>): Promise<boolean> {
+  return await inTime(
+    end.then(() => true),
+    timeoutMs,
+    () => false,
+  );
 }

@@ -9,6 +9,7 @@ import type { ActivityExecuteInput, ActivityInboundCallsInterceptor, Next } from
 import type { CurrentSession, CurrentWorker } from '../activity/index.js';
 import { provide } from '../activity/provider.js';
 import { AtlasError, findError } from '../contract/errors.js';
+import { inTime } from '../contract/in-time.js';
 import {
   type AttemptFacts,
   type BeginAttempt,
@@ -211,22 +212,12 @@ export class AttemptGuard {
   }
 
   private async untilEnded(older: RunningAttempt): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        reject(
-          failure(
-            'AttemptSuperseded',
-            `An older attempt of the activity did not end within ${SUPERSEDE_TIMEOUT_MS} ms of its cancellation.`,
-          ),
-        );
-      }, SUPERSEDE_TIMEOUT_MS);
+    await inTime(older.ended, SUPERSEDE_TIMEOUT_MS, () => {
+      throw failure(
+        'AttemptSuperseded',
+        `An older attempt of the activity did not end within ${SUPERSEDE_TIMEOUT_MS} ms of its cancellation.`,
+      );
     });
-    try {
-      await Promise.race([older.ended, timeout]);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   /** Runs the activity in a context whose cancellation is also the session's, heartbeating all the while. */

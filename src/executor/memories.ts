@@ -6,6 +6,7 @@
  * given back by forgetting it. Does not know attempts: the supervisor says `drop` only once those of the session have
  * ended.
  */
+import { inTime } from '../contract/in-time.js';
 import type { SessionMemoryName } from '../contract/local.js';
 
 /** How long the values of a session may take to give back what they hold. Its slot waits for that. */
@@ -61,7 +62,9 @@ export class SessionMemories {
     // The newest first, since it may rest on what was there before.
     for (const [key, value] of [...map].reverse()) {
       try {
-        await bounded(dispose(value), deadlineMs - performance.now());
+        await inTime(dispose(value), deadlineMs - performance.now(), () => {
+          throw new Error(`The values of a session may take ${DISPOSE_TIMEOUT_MS} ms in all, and it has not ended.`);
+        });
       } catch (error) {
         this.options.log.error(
           {
@@ -88,23 +91,6 @@ async function dispose(value: unknown): Promise<void> {
   const { [Symbol.asyncDispose]: later, [Symbol.dispose]: now } = value as Partial<AsyncDisposable & Disposable>;
   if (typeof later === 'function') await later.call(value);
   else if (typeof now === 'function') now.call(value);
-}
-
-async function bounded(disposing: Promise<void>, leftMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => {
-        reject(new Error(`The values of a session may take ${DISPOSE_TIMEOUT_MS} ms in all, and it has not ended.`));
-      },
-      Math.max(0, leftMs),
-    );
-  });
-  try {
-    await Promise.race([disposing, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 function messageOf(error: unknown): string {

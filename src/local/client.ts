@@ -114,11 +114,13 @@ export async function localReload(
 ): Promise<ReloadResult> {
   const asked = 'POST /reload';
   let last: ReloadLine | undefined;
+  let isUnderWay = false;
   const answer = await new Promise<Answer>((resolve, reject) => {
     const headers = { 'content-type': 'application/json' };
     const options = { socketPath, method: 'POST', path: '/reload', headers, agent: false, signal };
     const request = httpRequest(options, (response) => {
       const status = response.statusCode ?? 0;
+      isUnderWay = status === 200;
       const others: string[] = [];
       const lines = createInterface({ input: response });
       lines.on('line', (text) => {
@@ -138,12 +140,21 @@ export async function localReload(
     request.on('error', reject);
     request.end(JSON.stringify(body));
   }).catch((error: unknown) => {
-    throw signal.aborted ? signal.reason : describe(error, dirname(socketPath));
+    if (signal.aborted) throw signal.reason;
+    throw isUnderWay ? endedDuringReload(dirname(socketPath), error) : describe(error, dirname(socketPath));
   });
   signal.throwIfAborted();
   if (last?.type === 'done') return last.result;
   if (last?.type === 'failed') throw new AtlasError(last.refusal.code, last.refusal.message);
+  if (answer.status === 200) throw endedDuringReload(dirname(socketPath));
   throw failureOf(answer, asked, dirname(socketPath));
+}
+
+function endedDuringReload(directory: string, cause?: unknown): AtlasError {
+  return new AtlasError('NotFound', `The atlasd of ${directory} ended during the reload.`, {
+    next: 'Look at its log for the reason, and start it again: it loads the code on disk, and goes on with its sessions.',
+    cause,
+  });
 }
 
 /** Why an answer is not the one that was asked for. */
@@ -157,8 +168,6 @@ function failureOf(answer: Answer, asked: string, directory: string): Error {
         `The atlasd of ${directory} does not know ${asked}, so it is of another version than this command.`,
         { next: 'Compare `atlasd --version` with the version in `atlasd status`, and restart the older one.' },
       );
-    case 200:
-      return describe(Object.assign(new Error('the answer broke off'), { code: 'ECONNRESET' }), directory) as Error;
     default:
       return new Error(`atlasd answered ${answer.status} to ${asked}: ${excerpt(answer)}`);
   }

@@ -14,6 +14,7 @@ import type { Client, Connection, ConnectionOptions } from '@temporalio/client';
 import type { ClientConnectConfig } from '@temporalio/envconfig';
 import type { NativeConnection, NativeConnectionOptions } from '@temporalio/worker';
 import { AtlasError } from '../contract/errors.js';
+import { inTime } from '../contract/in-time.js';
 
 export const DEFAULT_ADDRESS = 'localhost:7233';
 export const DEFAULT_NAMESPACE = 'default';
@@ -293,12 +294,10 @@ export async function connectNative(
   const timeoutMs = options.connectTimeoutMs ?? DEFAULT_CONNECT_TIMEOUT_MS;
   const { NativeConnection } = await import('@temporalio/worker');
   const connecting = NativeConnection.connect(sharedOptions(profile));
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new ConnectTimeoutError(timeoutMs)), timeoutMs);
-  });
   try {
-    return await Promise.race([connecting, timeout]);
+    return await inTime(connecting, timeoutMs, () => {
+      throw new ConnectTimeoutError(timeoutMs);
+    });
   } catch (error) {
     // The attempt can not be cancelled: should it succeed after all, nobody would close it.
     void connecting.then(
@@ -306,8 +305,6 @@ export async function connectNative(
       () => undefined,
     );
     throw await explainFailure(error, profile, timeoutMs);
-  } finally {
-    clearTimeout(timer);
   }
 }
 

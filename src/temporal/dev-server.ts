@@ -8,6 +8,7 @@ import { mkdir } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { AtlasError } from '../contract/errors.js';
+import { inTime } from '../contract/in-time.js';
 import { isUnavailable, MAX_RECONNECT_BACKOFF_MS } from './connect.js';
 import { spawnGuarded, type GuardedProcess } from './guarded-process.js';
 import { resolveServer, type ResolvedServer, type ResolveEvent } from './resolve-server.js';
@@ -206,23 +207,13 @@ async function untilUsable({ address, namespace, hasEnded, exited, signal }: Wai
           const late = Date.now() >= deadlineMs;
           if (late) throw new Error(`not usable within ${READY_TIMEOUT_MS / 1_000} s`, { cause: error });
           if (!isUnavailable(error) && !isStartingUp(error)) throw error;
-          await pause(READY_RETRY_MS, exited);
+          await inTime(exited, READY_RETRY_MS, () => undefined);
         }
       }
     }
   } finally {
     await connection.close();
   }
-}
-
-/** Waits, but no longer than the server lives. */
-async function pause(ms: number, exited: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const elapsed = new Promise<void>((done) => {
-    timer = setTimeout(done, ms);
-  });
-  await Promise.race([elapsed, exited]);
-  clearTimeout(timer);
 }
 
 const GRPC_CANCELLED = 1;

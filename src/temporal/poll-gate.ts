@@ -18,33 +18,49 @@ interface Permit extends SlotPermit {
 }
 
 export class PollGate {
-  private readonly waiters = new Set<() => void>();
+  /** Each admits or refuses who waits, if that is due, and returns whether it was. */
+  private readonly waiters = new Set<() => boolean>();
 
-  /** To be called whenever a condition may have come to hold. */
+  /** To be called whenever a condition may have come to hold, or to throw. */
   changed(): void {
-    for (const check of [...this.waiters]) check();
+    // From the start again after each: who is admitted takes room from the next, or makes some.
+    while ([...this.waiters].some((check) => check()));
   }
 
-  /** Resolves as soon as the condition holds; rejects with the reason of the signal when that aborts before. */
-  async until(holds: () => boolean, signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves as soon as the condition holds, and calls `admitted` in the very turn in which it was seen to: between a
+   * promise's resolution and its continuation another waiter would see the same. Those who came first are asked first.
+   *
+   * @throws what the condition throws, and the reason of the signal when that aborts before.
+   */
+  async until(holds: () => boolean, signal: AbortSignal, admitted: () => void = () => undefined): Promise<void> {
     signal.throwIfAborted();
-    if (holds()) return;
     await new Promise<void>((resolve, reject) => {
-      const settle = (): void => {
+      const settle = (act: () => void): void => {
         this.waiters.delete(check);
         signal.removeEventListener('abort', onAbort);
-      };
-      const check = (): void => {
-        if (!holds()) return;
-        settle();
-        resolve();
+        act();
       };
       const onAbort = (): void => {
-        settle();
-        reject(signal.reason as Error);
+        settle(() => {
+          reject(signal.reason as Error);
+        });
       };
-      this.waiters.add(check);
+      const check = (): boolean => {
+        try {
+          if (!holds()) return false;
+          settle(admitted);
+          resolve();
+        } catch (error) {
+          settle(() => {
+            reject(error as Error);
+          });
+        }
+        return true;
+      };
       signal.addEventListener('abort', onAbort, { once: true });
+      this.waiters.add(check);
+      this.changed();
     });
   }
 
@@ -56,17 +72,14 @@ export class PollGate {
     return {
       type: 'custom',
       reserveSlot: async (_, signal) => {
-        let permit: Permit | undefined;
-        // Given in the very turn in which it may be: between the wait and its continuation another would see it free.
-        const take = (): boolean => {
-          if (permit === undefined && mayPoll(usage)) {
-            permit = { used: false };
+        await this.until(
+          () => mayPoll(usage),
+          signal,
+          () => {
             usage.given += 1;
-          }
-          return permit !== undefined;
-        };
-        await this.until(take, signal);
-        return permit!;
+          },
+        );
+        return { used: false } satisfies Permit;
       },
       tryReserveSlot: () => null,
       markSlotUsed: ({ permit }) => {

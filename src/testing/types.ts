@@ -1,7 +1,7 @@
 /** What a test gives to a `TestFleet`, and what it gets from it. */
 import type { Client } from '@temporalio/client';
-import type { Duration } from '@temporalio/common';
 import type { NativeConnection, WorkerOptions } from '@temporalio/worker';
+import type { Duration } from '../contract/duration.js';
 
 /** A worker of a test fleet. */
 export interface TestWorkerOptions {

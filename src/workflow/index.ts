@@ -12,4 +12,5 @@ export {
   type RoutedActivities,
   type WorkerActivityOptions,
 } from './routing.js';
+export type { Duration } from '../contract/duration.js';
 export { ERRORS, findErrorCode, isErrorCode, type ErrorCode } from '../contract/errors.js';

@@ -3,8 +3,8 @@
  * the contract.
  */
 import { workflowInfo } from '@temporalio/workflow';
-import type { Duration, Priority } from '@temporalio/common';
-import { formatDurationMs, parseDurationMs } from '../contract/duration.js';
+import type { Priority } from '@temporalio/common';
+import { type Duration, formatDurationMs, parseDurationMs } from '../contract/duration.js';
 import { capabilitySet, checkName } from '../contract/names.js';
 import {
   SESSION_DEFAULTS,

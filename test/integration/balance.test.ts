@@ -1,53 +1,80 @@
 /** How sessions spread over workers that are alike. Nobody places them: each worker asks for the next when it has room. */
-import { describe, expect, it } from 'vitest';
 import type { WorkflowHandle } from '@temporalio/client';
+import { expect, it } from 'vitest';
+import { acquireQueue, workerOfIdentity } from '../../src/contract/names.js';
+import { LEASE_ACTIVITY } from '../../src/contract/session.js';
 import { uniqueFleet } from '../support/fleet.js';
-import { eventually, runWorkflow, startWorker, startWorkflow } from '../support/fixtures.js';
-import { historyOf } from '../support/history.js';
-import { SLOW, untilAllFree } from '../support/promises.js';
+import { eventually, startWorker, startWorkflow } from '../support/fixtures.js';
+import { atMs } from '../support/history.js';
+import { SLOW } from '../support/promises.js';
 import { useClient } from '../support/server.js';
 
-const SLOTS = 8;
-const SESSIONS = 20;
 const WORKERS = ['a', 'b', 'c', 'd'];
-/** Who polls next is a matter of which process is given a processor: a machine that has none to spare has fuller workers. */
-const IS_QUIET = process.env['ATLAS_BALANCE'] === '1';
+const SESSIONS = 20;
+const ACTIVITY_QUEUE = 2;
 
-describe('sessions that begin at once', () => {
-  const client = useClient();
+const client = useClient();
 
-  const grantOf = async (handle: WorkflowHandle) =>
-    await eventually(async () => (await historyOf(client(), handle.workflowId)).grants[0], { what: 'a grant' });
-
-  it.skipIf(!IS_QUIET)(
-    `spread evenly over workers that are alike${IS_QUIET ? '' : ' (on a quiet machine: ATLAS_BALANCE=1)'}`,
-    SLOW,
-    async () => {
-      const fleet = uniqueFleet();
-      await Promise.all(WORKERS.map((name) => startWorker({ fleet, name, args: ['--max-sessions', String(SLOTS)] })));
-      for (let round = 1; round <= 3; round += 1) {
-        const handles = await Promise.all(
-          Array.from({ length: SESSIONS }, () => startWorkflow(client(), fleet, 'holder')),
-        );
-        const grants = await Promise.all(handles.map(grantOf));
-        const counts = WORKERS.map((name) => grants.filter(({ worker }) => worker === name).length);
-        console.log(
-          `measured: ${SESSIONS} sessions over ${WORKERS.length} workers, round ${round}: ${counts.join(' ')}`,
-        );
-        for (const handle of handles) await handle.signal('finish');
-        await Promise.all(handles.map((handle) => handle.result()));
-        await untilAllFree(client(), fleet);
-        for (const count of counts) {
-          expect(count).toBeGreaterThanOrEqual(4);
-          expect(count).toBeLessThanOrEqual(6);
-        }
-      }
-      // One at a time goes round: the worker that has waited for longest is next.
-      const turns: string[] = [];
-      for (let count = 0; count < 2 * WORKERS.length; count += 1)
-        turns.push((await runWorkflow<{ worker: string }>(client(), fleet, 'sequence')).worker);
-      console.log(`measured: one session at a time: ${turns.join(' ')}`);
-      expect(new Set(turns).size).toBeGreaterThan(1);
-    },
+/** When each worker has begun or ended a poll of the acquire queue, by the clock of the server. */
+async function pollsOf(fleet: string): Promise<Map<string, number>> {
+  const { pollers } = await client().workflowService.describeTaskQueue({
+    namespace: client().options.namespace,
+    taskQueue: { name: acquireQueue(fleet, []) },
+    taskQueueType: ACTIVITY_QUEUE,
+  });
+  return new Map(
+    (pollers ?? []).map(({ identity, lastAccessTime }) => [
+      workerOfIdentity(identity ?? '') ?? '',
+      atMs(lastAccessTime),
+    ]),
   );
+}
+
+interface Taken {
+  readonly worker: string;
+  readonly takenAtMs: number;
+}
+
+/** Which worker has taken the lease of this workflow, and when. */
+async function takenBy(handle: WorkflowHandle): Promise<Taken> {
+  return await eventually(
+    async () => {
+      const { raw } = await handle.describe();
+      const lease = raw.pendingActivities?.find(({ activityType }) => activityType?.name === LEASE_ACTIVITY);
+      if (lease?.lastWorkerIdentity == null || lease.lastStartedTime == null) return undefined;
+      return {
+        worker: workerOfIdentity(lease.lastWorkerIdentity) ?? '',
+        takenAtMs: atMs(lease.lastStartedTime),
+      };
+    },
+    { what: `a worker for ${handle.workflowId}` },
+  );
+}
+
+it('gives a session that comes to idle workers to the one that has waited for longest', SLOW, async () => {
+  const fleet = uniqueFleet();
+  await Promise.all(WORKERS.map((name) => startWorker({ fleet, name, args: ['--max-sessions', '8'] })));
+  const handles: WorkflowHandle[] = [];
+  const next = async (): Promise<string> => {
+    const handle = await startWorkflow(client(), fleet, 'holder');
+    handles.push(handle);
+    const { worker, takenAtMs } = await takenBy(handle);
+    // Only then is its next poll out, behind those of the others.
+    await eventually(async () => ((await pollsOf(fleet)).get(worker) ?? 0) > takenAtMs, {
+      what: `the next poll of ${worker}`,
+    });
+    return worker;
+  };
+  // The first polls are as old as the workers, and may end and begin again in between.
+  for (const _ of WORKERS) await next();
+  const turns: string[] = [];
+  while (turns.length < SESSIONS) {
+    turns.push(await next());
+    // Every worker once, in any order, and in that order again and again.
+    const order = turns.slice(0, WORKERS.length);
+    expect(new Set(order).size, turns.join(' ')).toBe(order.length);
+    expect(turns).toEqual(turns.map((_, index) => order[index % order.length]));
+  }
+  for (const handle of handles) await handle.signal('finish');
+  await Promise.all(handles.map((handle) => handle.result()));
 });

@@ -1,19 +1,23 @@
 /** `atlasd reload` on real workers: new code under load, and what is not changed where it does not go well. */
 import { execFile } from 'node:child_process';
-import { writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import type { ReloadResult } from '../../src/contract/local.js';
-import { type Atlasd, startAtlasd, temporaryDirectory } from '../support/atlasd.js';
+import { type Atlasd, restartAtlasd, startAtlasd, temporaryDirectory } from '../support/atlasd.js';
 import { uniqueFleet } from '../support/fleet.js';
 import { eventually, sessionsOf, startWorkflow, workersOf } from '../support/fixtures.js';
 import { activitiesOf, historyOf } from '../support/history.js';
+import { labelsOf, linesOf, untilAllFree, untilLine } from '../support/promises.js';
 import { connectTestClient, startPrivateServer, temporalEnvironment } from '../support/server.js';
 
 const ATLASD = fileURLToPath(new URL('../../bin/atlasd.js', import.meta.url));
 const FIXTURES = new URL('../fixtures/user/activities.js', import.meta.url).href;
+
+const ENDED_MEANWHILE = expect.stringMatching(/ended during the reload\..*goes on with its sessions/s) as string;
 
 interface Versions {
   readonly seen: readonly string[];
@@ -30,15 +34,27 @@ interface Outcome {
 /** A worker whose activities are in a file of its own, which can be changed. */
 class Deployed {
   private constructor(
-    readonly atlasd: Atlasd,
+    public atlasd: Atlasd,
     private readonly path: string,
+    private readonly args: readonly string[],
   ) {}
 
-  static async start(address: string, fleet: string, name: string, args: readonly string[] = []): Promise<Deployed> {
+  static async start(
+    address: string,
+    fleet: string,
+    name: string,
+    args: readonly string[] = [],
+    code = moduleOf(1),
+  ): Promise<Deployed> {
     const path = join(await temporaryDirectory(), 'activities.mjs');
-    await writeFile(path, moduleOf(1));
-    const modules = ['--activities', path, '--workflows', inject('fixtureWorkflows')];
-    return new Deployed(await startAtlasd({ address, fleet, name, args: [...modules, ...args] }), path);
+    await writeFile(path, code);
+    const all = ['--activities', path, '--workflows', inject('fixtureWorkflows'), ...args];
+    return new Deployed(await startAtlasd({ address, fleet, name, args: all }), path, all);
+  }
+
+  /** After a kill: the same worker, with the code that is deployed now. */
+  async restart(): Promise<void> {
+    this.atlasd = await restartAtlasd(this.atlasd, { args: this.args });
   }
 
   async deploy(code: string): Promise<void> {
@@ -70,6 +86,27 @@ export async function version(ms) {
   return 'v${version}';
 }
 `;
+}
+
+/** With this code a step that writes for long takes no time where an attempt of it has begun before. */
+const HASTY_MODULE = `${moduleOf(1)}
+import { readFileSync } from 'node:fs';
+import { write as writeFor } from ${JSON.stringify(FIXTURES)};
+export async function write(log, label, ms, mode) {
+  const isRetried = label.endsWith('middle') && readFileSync(log, 'utf8').includes(label);
+  await writeFor(log, label, isRetried ? 0 : ms, mode);
+}
+`;
+
+/** The executors that this atlasd has started, in that order. */
+function executorsOf({ events }: Atlasd): number[] {
+  return events.filter(({ event }) => event === 'executor-start').map(({ pid }) => Number(pid));
+}
+
+/** The executors of an atlasd that are there, stopped or not. */
+function livingOf(atlasd: Atlasd): number[] {
+  const living = new Set(atlasd.processes().map(({ pid }) => pid));
+  return executorsOf(atlasd).filter((pid) => living.has(pid));
 }
 
 describe('atlasd reload', () => {
@@ -213,5 +250,67 @@ describe('atlasd reload', () => {
     expect(await worker.reloaded(['--force'])).toMatchObject({ lostSessions: 1 });
     await lost.signal('resume');
     expect(await lost.result()).toMatchObject({ text: 'attempt 2', attempt: 2 });
+  });
+
+  it('is taken up by a restart where it is killed with two executors at work', { timeout: 240_000 }, async () => {
+    const fleet = uniqueFleet();
+    const worker = await Deployed.start(server.address, fleet, 'a', [], HASTY_MODULE);
+    const directory = await temporaryDirectory();
+    const logs = (name: string) => join(directory, name);
+    const writing = (name: string, wait: boolean) =>
+      startWorkflow(client(), fleet, 'writer', { log: logs(name), ms: 90_000, wait });
+    const remembered = async (): Promise<string[]> =>
+      (await readFile(logs('memory'), 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
+
+    const idle = await startWorkflow(client(), fleet, 'holder');
+    const old = await writing('old', false);
+    await untilLine(logs('old'), '1:middle');
+    const reloading = worker.reload();
+    await worker.atlasd.event('reload', ({ step, attempts }) => step === 'retiring' && attempts === 1);
+    // Granted in the memory of the new one once the last polls of the old one have come back.
+    const inMemory = await startWorkflow(client(), fleet, 'remembering', {
+      session: { state: 'memory' },
+      log: logs('memory'),
+    });
+    const young = await writing('young', true);
+    await eventually(async () => (await remembered()).length === 1);
+    await young.signal('resume');
+    await untilLine(logs('young'), '1:middle');
+    const { atlasd } = worker;
+    const executors = executorsOf(atlasd);
+    const pids = await Promise.all(['old', 'young'].map(async (name) => (await linesOf(logs(name))).at(-1)?.pid));
+    expect(pids).toEqual(executors);
+
+    // They would end themselves, so they stand still while their supervisor dies.
+    for (const pid of executors) process.kill(-pid, 'SIGSTOP');
+    atlasd.killed = true;
+    const gone = once(atlasd.child, 'exit');
+    atlasd.signal('SIGKILL');
+    // Not `exited`, for which its children must have closed their output.
+    await gone;
+    expect(livingOf(atlasd)).toEqual(executors);
+    expect(await reloading).toMatchObject({ exit: 4, stderr: ENDED_MEANWHILE });
+    await worker.restart();
+    expect(livingOf(atlasd)).toEqual([]);
+
+    await inMemory.signal('resume');
+    expect(await inMemory.result()).toMatchObject({ text: 'attempt 2', attempt: 2 });
+    expect(await remembered()).toEqual(['remembered attempt 1', 'remembered attempt 2', 'disposed attempt 2']);
+    await idle.signal('finish');
+    for (const handle of [idle, old, young]) {
+      expect(await handle.result()).toMatchObject({ attempt: 1 });
+      expect((await historyOf(client(), handle.workflowId)).grants).toHaveLength(1);
+    }
+    expect((await historyOf(client(), inMemory.workflowId)).grants).toHaveLength(2);
+    for (const name of ['old', 'young']) {
+      const lines = await linesOf(logs(name));
+      expect(labelsOf(lines, 'begin')).toEqual(['1:first', '1:middle', '1:middle', '1:last']);
+      // Nothing of the first attempt comes after the second has begun.
+      const attempts = lines.filter(({ label }) => label === '1:middle').map(({ attempt }) => attempt);
+      expect(attempts).toEqual(attempts.toSorted((one, other) => one - other));
+    }
+    await untilAllFree(client(), fleet);
+    await eventually(async () => (await readdir(join(worker.atlasd.stateDirectory, 'scratch'))).length === 0);
+    expect(livingOf(worker.atlasd)).toHaveLength(1);
   });
 });

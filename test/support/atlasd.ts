@@ -232,6 +232,8 @@ async function cleanUp(): Promise<void> {
   const processes = started.splice(0);
   await Promise.all(
     processes.map(async (atlasd) => {
+      // Children of one that was killed may stand still, and what they hold of its output keeps it from closing.
+      if (atlasd.killed) killMarked(atlasd.mark);
       // A stopped process handles no signal.
       if (atlasd.running) atlasd.signal('SIGCONT');
       if (atlasd.running) await atlasd.stop();

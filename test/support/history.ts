@@ -37,7 +37,8 @@ interface Timestamp {
   readonly nanos?: unknown;
 }
 
-function atMs(time: Timestamp | null | undefined): number {
+/** A time of the server, in milliseconds and parts of them. */
+export function atMs(time: Timestamp | null | undefined): number {
   return Number(time?.seconds ?? 0) * 1_000 + Number(time?.nanos ?? 0) / 1_000_000;
 }
 

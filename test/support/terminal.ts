@@ -87,9 +87,15 @@ export class FakeTerminal {
       case 'K':
         this.#screen[this.#row]!.fill(' ', this.#column);
         return;
+      case 'A':
+        this.#row = Math.max(0, this.#row - Number(parameters || 1));
+        return;
       case 'J':
-        if (parameters !== '2') break;
-        this.#screen = blank(this.columns, this.rows);
+        if (parameters === '2') this.#screen = blank(this.columns, this.rows);
+        else if (parameters === '' || parameters === '0') {
+          this.#screen[this.#row]!.fill(' ', this.#column);
+          for (const line of this.#screen.slice(this.#row + 1)) line.fill(' ');
+        } else break;
         return;
       case 'h':
       case 'l':

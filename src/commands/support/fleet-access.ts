@@ -1,7 +1,6 @@
 /** A fleet to look at and to change, with a connection of its own and every call bounded. */
 import type { Client } from '@temporalio/client';
 import { AtlasError } from '../../contract/errors.js';
-import type { ExitCode } from '../../contract/exit-codes.js';
 import { checkName } from '../../contract/names.js';
 import { FleetClient, type WorkerRecord } from '../../fleet/client.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
@@ -18,15 +17,15 @@ export type Fleet = Pick<
 const LOOK_DEADLINE_MS = 15_000;
 
 export interface FleetAccess {
-  readonly fleet: Fleet;
+  readonly fleet: FleetClient;
   readonly client: Client;
 }
 
-export async function withFleet(
+export async function withFleet<T>(
   context: CommandContext,
   parsed: ParsedCommand,
-  use: (access: FleetAccess) => Promise<ExitCode>,
-): Promise<ExitCode> {
+  use: (access: FleetAccess) => Promise<T>,
+): Promise<T> {
   const connection = await openConnection(context.env, parsed);
   try {
     const { client } = connection;

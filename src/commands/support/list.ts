@@ -4,10 +4,11 @@
  */
 import { AtlasError } from '../../contract/errors.js';
 import { EXIT, type ExitCode } from '../../contract/exit-codes.js';
-import { FleetClient } from '../../fleet/client.js';
+import type { FleetClient } from '../../fleet/client.js';
 import { printRecords, type RecordFormat } from '../../terminal/records.js';
 import type { CommandContext, ParsedCommand } from '../spec.js';
-import { fleetOf, openConnection } from './connection.js';
+import { fleetOf } from './connection.js';
+import { withFleet } from './fleet-access.js';
 import { conditionsOf, type ListView } from './list-view.js';
 import { compileSelector } from './selector.js';
 import { type SortKey, sortRecords } from './sort.js';
@@ -40,30 +41,25 @@ export interface FleetList<Row extends object> {
 /** A call of the server with a bound, which Ctrl-C ends too. */
 export type Bounded = <T>(deadlineMs: number, task: () => Promise<T>) => Promise<T>;
 
-/** Does something with a fleet, with a connection of its own. */
-export async function withFleet<T>(
+/** Looks at a fleet, with a connection of its own. */
+export async function lookAtFleet<T>(
   context: CommandContext,
   parsed: ParsedCommand,
-  use: (fleet: FleetClient, bounded: Bounded) => Promise<T>,
+  look: (fleet: FleetClient, bounded: Bounded) => Promise<T>,
 ): Promise<T> {
-  const connection = await openConnection(context.env, parsed);
-  const { client } = connection;
-  const bounded: Bounded = async (deadlineMs, task) => {
-    try {
-      // A signal for each call: the client adds a listener for every call and never removes it.
-      return await client.withDeadline(Date.now() + deadlineMs, () =>
-        client.withAbortSignal(AbortSignal.any([context.signal]), task),
-      );
-    } catch (error) {
-      context.signal.throwIfAborted();
-      throw error;
-    }
-  };
-  try {
-    return await use(new FleetClient(client, { fleet: fleetOf(parsed) }), bounded);
-  } finally {
-    await connection.close();
-  }
+  return await withFleet(context, parsed, async ({ client, fleet }) =>
+    look(fleet, async (deadlineMs, task) => {
+      try {
+        // A signal for each call: the client adds a listener for every call and never removes it.
+        return await client.withDeadline(Date.now() + deadlineMs, () =>
+          client.withAbortSignal(AbortSignal.any([context.signal]), task),
+        );
+      } catch (error) {
+        context.signal.throwIfAborted();
+        throw error;
+      }
+    }),
+  );
 }
 
 /** Lists with a connection of its own. */
@@ -73,7 +69,7 @@ export async function listFleet<Row extends object>(
   list: FleetList<Row>,
 ): Promise<ExitCode> {
   checkOptions(parsed, list.view);
-  return await withFleet(context, parsed, async (fleet, bounded) =>
+  return await lookAtFleet(context, parsed, async (fleet, bounded) =>
     printList(context, parsed, list, (deadlineMs) => bounded(deadlineMs, () => list.list(fleet, parsed))),
   );
 }

@@ -214,7 +214,7 @@ describe('the local server', () => {
     handlers.reload = () => Promise.reject(refusal);
     await expect(ask()).rejects.toMatchObject({ code: 'ReloadConflict', message: 'Not now.' });
     handlers.reload = async (_, _signal, onStep) => {
-      onStep({ step: 'loading' });
+      onStep({ step: 'loading', atMostMs: 1 });
       throw refusal;
     };
     await expect(ask()).rejects.toMatchObject({ code: 'ReloadConflict', message: 'Not now.' });
@@ -222,7 +222,7 @@ describe('the local server', () => {
 
     const gone = deferred<undefined>();
     handlers.reload = async (_, by, onStep) => {
-      onStep({ step: 'loading' });
+      onStep({ step: 'loading', atMostMs: 1 });
       await new Promise((resolve) => by.addEventListener('abort', resolve));
       gone.resolve(undefined);
       throw refusal;

@@ -91,9 +91,10 @@ describe('a reload', () => {
       tookMs: 5_000,
     });
     expect(steps).toEqual([
-      { step: 'loading' },
-      { step: 'switching' },
-      { step: 'retiring', attempts: 2, graceMs: GRACE_MS },
+      { step: 'loading', atMostMs: 120_000 },
+      { step: 'switching', atMostMs: 30_000 },
+      // The last polls, and the time to report and exit after the grace.
+      { step: 'retiring', attempts: 2, atMostMs: 75_000 + GRACE_MS + 10_000 },
     ]);
   });
 
@@ -160,7 +161,7 @@ describe('a reload', () => {
     },
   );
 
-  it('waits for sessions in memory, and says when their number changes', async () => {
+  it('waits for sessions in memory, and says when their number changes, and how much longer it waits', async () => {
     const { clock, journal, loaded, ready, oldEnded, state, steps, start } = worker();
     state.memorySessions = 2;
     const result = start();
@@ -170,8 +171,8 @@ describe('a reload', () => {
     await clock.advance(1_000);
     expect(journal).toEqual(['start', 'hold memory']);
     expect(steps.slice(1)).toEqual([
-      { step: 'memory', sessions: 2, timeoutMs: 60_000 },
-      { step: 'memory', sessions: 1, timeoutMs: 60_000 },
+      { step: 'memory', sessions: 2, atMostMs: 60_000 },
+      { step: 'memory', sessions: 1, atMostMs: 58_800 },
     ]);
     state.memorySessions = 0;
     await clock.advance(200);

@@ -129,6 +129,14 @@ export async function ofWithSession(): Promise<void> {
     },
     async () => undefined,
   );
+  for (const leaseTtl of [5_000, '500ms', '30 seconds', '1.5h', '1h30m', '1h 30m', '1d2h3m'] as const)
+    await withSession({ leaseTtl }, async () => undefined);
+  // @ts-expect-error A duration is a number or a text.
+  await withSession({ preferFor: true }, async () => undefined);
+  // @ts-expect-error Nobody agrees on the unit of a text without one.
+  await withSession({ preferFor: '30' }, async () => undefined);
+  // @ts-expect-error There is no such unit.
+  await withSession({ preferFor: '2 weeks' }, async () => undefined);
   // @ts-expect-error One worker, not several.
   await withSession({ prefer: ['worker-7'] }, async () => undefined);
   // @ts-expect-error A priority is more than its key.

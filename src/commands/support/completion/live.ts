@@ -6,6 +6,7 @@
  * command itself reports it as soon as it is run.
  */
 import { EXIT } from '../../../contract/exit-codes.js';
+import { inTime } from '../../../contract/in-time.js';
 import { DEFAULT_FLEET } from '../../../contract/names.js';
 import type { FleetClient } from '../../../fleet/client.js';
 import { plainText } from '../../../terminal/format.js';
@@ -21,13 +22,8 @@ interface Candidate {
 
 export const printLiveCandidates: RunCommand = async (context, parsed) => {
   const [kind, words] = parsed.args;
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<Candidate[]>((resolve) => {
-    timer = setTimeout(() => resolve([]), LIVE_TIMEOUT_MS);
-  });
   const asked = ask(context, String(kind), Array.isArray(words) ? (words as string[]) : []).catch(() => []);
-  const candidates = await Promise.race([asked, timeout]);
-  clearTimeout(timer);
+  const candidates = await inTime(asked, LIVE_TIMEOUT_MS, () => []);
   for (const { word, about } of candidates) context.stdout.write(`${plainText(word)}\t${plainText(about)}\n`);
   return EXIT.done;
 };

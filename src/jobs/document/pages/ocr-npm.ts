@@ -10,6 +10,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import type { Worker as NodeWorker } from 'node:worker_threads';
 import type Tesseract from 'tesseract.js';
+import { inTime } from '../../../contract/in-time.js';
 import { messageOf, systemCode } from '../failure.js';
 import { cleanOcr } from './layer.js';
 import { OCR_PAGE_MS, type Ocr, type OcrOptions, type Recognized } from './ocr.js';
@@ -153,17 +154,16 @@ async function startEngine(language: string, langPath: string): Promise<Engine> 
 }
 
 async function within<T>(work: Promise<T>, ms: number, what: string, signal?: AbortSignal): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
   let onAbort: (() => void) | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what} within ${ms / 1000} s`)), ms);
+  const aborted = new Promise<never>((_resolve, reject) => {
     onAbort = () => reject(signal?.reason as Error);
     signal?.addEventListener('abort', onAbort, { once: true });
   });
   try {
-    return await Promise.race([work, late]);
+    return await inTime(Promise.race([work, aborted]), ms, () => {
+      throw new Error(`${what} within ${ms / 1000} s`);
+    });
   } finally {
-    clearTimeout(timer);
     if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort);
   }
 }
