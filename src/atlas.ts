@@ -3,6 +3,7 @@ import { COMMANDS, GROUPS, HIDDEN_COMMANDS } from './commands/index.js';
 import { runMain, type ContextOverrides } from './commands/main.js';
 import type { ProgramSpec } from './commands/spec.js';
 import type { ExitCode } from './contract/exit-codes.js';
+import { optimizeLater } from './temporal/patient-compiler.js';
 
 export const ATLAS: ProgramSpec = {
   name: 'atlas',
@@ -17,5 +18,6 @@ export const ATLAS: ProgramSpec = {
 };
 
 export function main(argv: readonly string[], context: ContextOverrides = {}): Promise<ExitCode> {
+  optimizeLater();
   return runMain(ATLAS, argv, context);
 }

@@ -3,6 +3,7 @@ import { runMain, type ContextOverrides } from './commands/main.js';
 import type { ProgramSpec } from './commands/spec.js';
 import type { ExitCode } from './contract/exit-codes.js';
 import { atlasdSpec, reloadSpec, statusSpec } from './daemon/spec.js';
+import { optimizeLater } from './temporal/patient-compiler.js';
 
 export const ATLASD: ProgramSpec = {
   name: 'atlasd',
@@ -12,5 +13,6 @@ export const ATLASD: ProgramSpec = {
 };
 
 export function main(argv: readonly string[], context: ContextOverrides = {}): Promise<ExitCode> {
+  optimizeLater();
   return runMain(ATLASD, argv, context);
 }

@@ -7,6 +7,7 @@
 import { Worker } from 'node:worker_threads';
 import { AtlasError, findError } from '../contract/errors.js';
 import type { ExecutorCommand, ExecutorSettings } from '../contract/local.js';
+import { optimizeLater } from '../temporal/patient-compiler.js';
 import { AttemptGuard } from './attempts.js';
 import type { FenceWatchData } from './fence-watch.js';
 import { SessionMemories } from './memories.js';
@@ -161,6 +162,7 @@ function killOwnGroup(): void {
   }
 }
 
+optimizeLater();
 const [socketPath, incarnation] = process.argv.slice(2);
 if (socketPath === undefined || incarnation === undefined) {
   process.stderr.write('The executor is started by atlasd.\n');
