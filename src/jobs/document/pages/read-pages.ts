@@ -192,12 +192,13 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
 
 /**
  * Frees the memory of a picture now: the garbage collector lets 64 MB of them come together first. What is transferred
- * to a port that nobody reads is gone.
+ * to a port that is closed is gone. It has to be the port at the other end: closing this one would keep the picture, and
+ * where the collector does not count it.
  */
 function giveBack(picture: Uint8Array): void {
-  const { port1 } = new MessageChannel();
+  const { port1, port2 } = new MessageChannel();
+  port2.close();
   port1.postMessage(null, [picture.buffer as ArrayBuffer]);
-  port1.close();
 }
 
 function rendererName(ocr: Ocr, renderer: string): string {
