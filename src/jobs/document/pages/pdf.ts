@@ -113,7 +113,6 @@ const MIN_READ_PER_OPENING = 8;
 
 const BITMAP_GRAY = 1;
 const RENDER_ANNOTATIONS = 0x01;
-const RENDER_GRAYSCALE = 0x08;
 const WHITE = 0xffffffff;
 const MIN_DPI = 20;
 
@@ -166,7 +165,6 @@ export class Pdf {
     };
     const module = await init(overrides);
     module.PDFiumExt_Init();
-    const { pdfium } = module;
     const file = openFile(module, path);
     let code: PdfOpenErrorCode | undefined;
     // First without: a document that opens so does not need the password, and pdfium would refuse a wrong one for it.
@@ -290,7 +288,9 @@ export class Pdf {
       if (bitmap === 0) throw new Error(`pdfium has no memory for a picture of ${width} x ${height}`);
       try {
         m.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, WHITE);
-        m.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, RENDER_ANNOTATIONS | RENDER_GRAYSCALE);
+        // Not FPDF_GRAYSCALE: what is drawn on a grey bitmap is grey, and each picture would be made so in its full size
+        // before it is drawn smaller; with 25 MB more and a quarter more time for a scan of 8 megapixels.
+        m.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, RENDER_ANNOTATIONS);
         const stride = m.FPDFBitmap_GetStride(bitmap);
         const start = m.FPDFBitmap_GetBuffer(bitmap);
         const header = Buffer.from(`P5\n${width} ${height}\n255\n`, 'latin1');
