@@ -434,3 +434,25 @@ function rc4(key: Buffer, data: Buffer): Buffer {
     }),
   );
 }
+
+/** A scan: each page is a picture of its own, a grey square that is not compressed. */
+export function makePicturesPdf(count: number, side: number): Buffer {
+  const first = 3;
+  const numbers = Array.from({ length: count }, (_, index) => first + index * 3);
+  const draw = Buffer.from('612 0 0 612 0 90 cm /I Do', 'latin1');
+  const objects = numbers.flatMap((number, index): PdfObject[] => [
+    `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents ${number + 1} 0 R ` +
+      `/Resources << /XObject << /I ${number + 2} 0 R >> >> >>`,
+    { dictionary: '', stream: draw },
+    {
+      dictionary: `/Type /XObject /Subtype /Image /Width ${side} /Height ${side} /ColorSpace /DeviceGray /BitsPerComponent 8`,
+      stream: Buffer.alloc(side ** 2, 64 + index),
+    },
+  ]);
+  const kids = numbers.map((number) => `${number} 0 R`).join(' ');
+  return assemble([
+    '<< /Type /Catalog /Pages 2 0 R >>',
+    `<< /Type /Pages /Kids [${kids}] /Count ${count} >>`,
+    ...objects,
+  ]);
+}

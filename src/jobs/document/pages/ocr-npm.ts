@@ -2,12 +2,13 @@
  * OCR by the npm packages alone: tesseract.js with the language data of `@tesseract.js-data`, and no network.
  *
  * Its defaults would fetch the data from a public server, write it into the working directory, and end the process on
- * an error; each option below closes one of these. Workers are kept, as one takes half a second and 100 MB to start,
- * and replaced after a page that took too long or broke one, and after many pages.
+ * an error; each option below closes one of these. Its threads are kept, as one takes half a second to start, and replaced
+ * after a page that took too long, broke one or was very large, and after many pages.
  */
 import { mkdir, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Worker as NodeWorker } from 'node:worker_threads';
 import type Tesseract from 'tesseract.js';
 import { inTime } from '../../../contract/in-time.js';
@@ -15,13 +16,13 @@ import { messageOf, systemCode } from '../failure.js';
 import { cleanOcr } from './layer.js';
 import { OCR_PAGE_MS, type Ocr, type OcrOptions, type Recognized } from './ocr.js';
 import type { PageImage } from './pdf.js';
+import { threadScript } from './thread.js';
 
 const START_MS = 60_000;
-/**
- * Of pictures. Each leaves a copy behind in the thread, for a collector that has little to do there and comes late. A
- * new thread takes 0.45 s, so this costs 1 % of the time with the pages of an ordinary scan.
- */
-const BYTES_PER_ENGINE = 40_000_000;
+/** What an engine takes of memory for a picture with more bytes, WebAssembly never gives back: another takes its place. */
+const MAX_ORDINARY_BYTES = 8_000_000;
+/** Of pictures, after which another takes its place in any case. A new thread takes 0.45 s: 0.2 % of the time. */
+const BYTES_PER_ENGINE = 400_000_000;
 
 /** The directory with the data of a language, or null. The package's main file points at other, larger data. */
 export function findData(language: string): string | null {
@@ -120,6 +121,7 @@ async function startEngine(language: string, langPath: string): Promise<Engine> 
     langPath,
     gzip: true,
     cacheMethod: 'none',
+    workerPath: fileURLToPath(threadScript('ocr-npm-thread')),
     // Without a handler any failure is thrown where nobody can catch it, and the process ends.
     errorHandler: (error: unknown) => fail(new Error(`tesseract.js failed: ${messageOf(error)}`)),
   });
@@ -139,7 +141,7 @@ async function startEngine(language: string, langPath: string): Promise<Engine> 
     async recognize(pgm, signal) {
       if (input.byteLength !== pgm.byteLength) input = new SharedArrayBuffer(pgm.byteLength);
       new Uint8Array(input).set(pgm);
-      left -= pgm.byteLength;
+      left -= pgm.byteLength > MAX_ORDINARY_BYTES ? left : pgm.byteLength;
       // A view of bytes would be copied three times on its way, and each copy wait for the garbage collector. That it
       // takes a whole buffer as it is is not in its types.
       const work = Promise.race([worker.recognize(input as unknown as Buffer), broken]);

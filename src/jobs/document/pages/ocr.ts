@@ -17,7 +17,7 @@ export interface Ocr {
   readonly engine: 'native' | 'npm';
   /** Names and versions of what it runs, for the report. */
   readonly versions: Readonly<Record<string, string>>;
-  /** A picture of the page, when the engine has a better way to it than pdfium; null otherwise. */
+  /** A picture of the page, for the caller to keep, when the engine has a better way to it than pdfium; null otherwise. */
   render?(page: number, wanted: RenderWish): Promise<PageImage | null>;
   recognize(image: PageImage): Promise<Recognized>;
   close(): Promise<void>;

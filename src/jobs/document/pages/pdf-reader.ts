@@ -10,6 +10,7 @@ import { failure, messageOf } from '../failure.js';
 import type { Outline } from '../summary/outline.js';
 import type { PageFacts, PageImage } from './pdf.js';
 import type { PdfAnswer, PdfQuestion, PdfThreadData } from './pdf-thread.js';
+import { threadScript } from './thread.js';
 
 export interface PdfLimits {
   readonly openMs: number;
@@ -99,7 +100,7 @@ class ThreadReader implements PdfReader {
     this.signal.throwIfAborted();
     const { path, password } = this.options;
     const workerData: PdfThreadData = { path, ...(password === undefined ? {} : { password }) };
-    const thread = new Worker(threadScript(), { workerData, stderr: false, stdout: false });
+    const thread = new Worker(threadScript('pdf-thread'), { workerData, stderr: false, stdout: false });
     this.thread = thread;
     let answer: PdfAnswer;
     try {
@@ -205,11 +206,4 @@ function refusal(code: string, name: string, message: string, withPassword: bool
     return failure(code, `${name} is encrypted in a way that pdfium does not support.`);
   const why = message === 'InvalidPdf' ? 'pdfium finds no PDF structure in it' : message;
   return failure('InvalidPdf', `${name} can not be read as a PDF: ${why}.`);
-}
-
-/** The compiled thread. A thread can not run TypeScript, so the tests, which run from `src`, use the build as well. */
-function threadScript(): URL {
-  const here = import.meta.url;
-  if (!here.endsWith('.ts')) return new URL('./pdf-thread.js', here);
-  return new URL('../../../../dist/jobs/document/pages/pdf-thread.js', here);
 }

@@ -13,6 +13,7 @@ import { cleanLayer, judgeLayer } from './layer.js';
 import { recognizePage, type Ocr, type Recognized } from './ocr.js';
 import { pixelSize, type PageFacts, type PageImage } from './pdf.js';
 import type { PdfReader } from './pdf-reader.js';
+import { giveBack } from './thread.js';
 
 /** The most pixels that a page is drawn with: A1 at 150 dpi. One page of 36 MP took 580 MB. */
 export const MAX_PIXELS = 25_000_000;
@@ -55,7 +56,7 @@ export function ocrLanes(): number {
  */
 export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   const { reader, checkpoint, signal } = options;
-  const lanes = limiter(options.lanes);
+  const lanes: Lanes = { recognize: limiter(options.lanes), draw: limiter(1) };
   const queue = limiter(options.lanes * (1 + AHEAD));
   const running = new Set<Promise<void>>();
   let broken: { readonly error: unknown } | undefined;
@@ -131,6 +132,16 @@ async function askForFacts(reader: PdfReader, page: number | undefined): Promise
   }
 }
 
+/** Who may run a program, or a thread, that takes a core. */
+interface Lanes {
+  readonly recognize: Limiter;
+  /**
+   * For an engine that draws by a program: one at a time, beside those that recognize. With none beside them a core is
+   * idle while one program follows the other; with one for each, four programs slow each other down on two cores.
+   */
+  readonly draw: Limiter;
+}
+
 interface OcrTask {
   readonly page: number;
   readonly facts: PageFacts;
@@ -139,7 +150,7 @@ interface OcrTask {
   readonly why: string;
 }
 
-async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): Promise<PageRecord> {
+async function readByOcr(options: ReadOptions, lanes: Lanes, task: OcrTask): Promise<PageRecord> {
   const { ocr, reader, signal } = options;
   const { page, facts, why } = task;
   // The time spent on the page, without the time it waited for a lane.
@@ -161,22 +172,25 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
   };
   try {
     let renderer = 'engine';
-    // An engine draws by a program, which takes a core as recognizing does: with more of them than cores each is slower.
     const drawnByEngine =
-      ocr.render === undefined ? null : await lanes.run(() => timed(async () => await ocr.render?.(page, wanted)));
+      ocr.render === undefined ? null : await lanes.draw.run(() => timed(async () => await ocr.render?.(page, wanted)));
     let image: PageImage | null = drawnByEngine ?? null;
-    if (image === null) {
+    if (image !== null) {
+      drawn.push(image);
+    } else {
       renderer = 'pdfium';
       image = await draw();
     }
     const isLarge = wanted.dpi < options.dpi;
-    let seen = await lanes.run(() => timed(() => recognizePage(ocr, image, isLarge)));
+    let seen = await lanes.recognize.run(() => timed(() => recognizePage(ocr, image, isLarge)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
       const again = await draw();
-      seen = await lanes.run(() => timed(() => recognizePage(ocr, again, isLarge)));
+      seen = await lanes.recognize.run(() => timed(() => recognizePage(ocr, again, isLarge)));
     }
+    // Not after a failure: what was to be given to a program that was killed may still be on its way.
+    for (const { pgm } of drawn) giveBack(pgm);
     const ms = Math.round(spentMs);
     const reduced = isLarge ? { dpi: Math.round(wanted.dpi) } : {};
     return { page, ...chooseText(task, seen), ms, renderer: rendererName(ocr, renderer), ...reduced };
@@ -185,19 +199,7 @@ async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): P
     // A failure of the catalogue is not about this page.
     if (isFailure(error)) throw error;
     return failedPage(page, why, error, Math.round(spentMs));
-  } finally {
-    for (const { pgm } of drawn) giveBack(pgm);
   }
-}
-
-/**
- * Frees the memory of a picture now: the garbage collector lets 64 MB of them come together first. What is transferred
- * to a port that nobody reads is gone.
- */
-function giveBack(picture: Uint8Array): void {
-  const { port1 } = new MessageChannel();
-  port1.postMessage(null, [picture.buffer as ArrayBuffer]);
-  port1.close();
 }
 
 function rendererName(ocr: Ocr, renderer: string): string {

@@ -112,12 +112,13 @@ describe('the npm engine', () => {
         const { text } = await ocr.recognize({ pgm: readFileSync('page.pgm') });
         await ocr.close();
         console.log(JSON.stringify({ text, networks: Object.keys(networkInterfaces()) }));`;
+      // A file: threads inherit `--input-type`, and then run none.
+      await writeFile(join(directory, 'read.mjs'), script);
       const run = promisify(execFile);
-      const { stdout } = await run(
-        'unshare',
-        ['--map-root-user', '--net', process.execPath, '--input-type=module', '-e', script],
-        { cwd: directory, timeout: 100_000 },
-      );
+      const { stdout } = await run('unshare', ['--map-root-user', '--net', process.execPath, 'read.mjs'], {
+        cwd: directory,
+        timeout: 100_000,
+      });
       const { text, networks } = JSON.parse(stdout) as { text: string; networks: string[] };
       expect(networks).toEqual([]);
       expect(errorRate(text, truthOf(5))).toBeLessThan(0.1);

@@ -45,9 +45,10 @@ interface Script {
 /** Reads a document that is only an array, and notes what was asked of whom. */
 async function read(
   script: Script,
-): Promise<{ records: PageRecord[]; asked: number[]; drawn: number[]; most: number }> {
+): Promise<{ records: PageRecord[]; asked: number[]; drawn: number[]; pictures: Uint8Array[]; most: number }> {
   const asked: number[] = [];
   const drawn: number[] = [];
+  const pictures: Uint8Array[] = [];
   let now = 0;
   let most = 0;
   const reader: PdfReader = {
@@ -61,7 +62,9 @@ async function read(
     // The page number travels in the width.
     render: (page) => {
       drawn.push(page);
-      return Promise.resolve({ pgm: new Uint8Array(1), width: page, height: 1, dpi: 200 });
+      const pgm = new Uint8Array(100_000);
+      pictures.push(pgm);
+      return Promise.resolve({ pgm, width: page, height: 1, dpi: 200 });
     },
     outline: () => Promise.resolve({ entries: [] }),
     close: () => Promise.resolve(),
@@ -90,7 +93,7 @@ async function read(
     signal: script.signal ?? new AbortController().signal,
   };
   try {
-    return { records: await readPages(options), asked, drawn, most };
+    return { records: await readPages(options), asked, drawn, pictures, most };
   } finally {
     await checkpoint.close();
   }
@@ -108,6 +111,11 @@ describe('reading pages', () => {
     expect(methods(records)).toEqual(['ocr', 'text', 'ocr', 'text']);
     expect(records.map(({ page }) => page)).toEqual([1, 2, 3, 4]);
     expect(records[2]).toMatchObject({ text: 'Scan 3 here', confidence: 90, why: 'no text layer' });
+  });
+
+  it('keeps no picture of a page that is read', async () => {
+    const { pictures } = await read({ layers: ['', ''] });
+    expect(pictures.map(({ byteLength }) => byteLength)).toEqual([0, 0]);
   });
 
   it('recognizes no more pages at a time than there are lanes, and draws only a few ahead', async () => {

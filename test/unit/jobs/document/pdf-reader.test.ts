@@ -3,11 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Pdf } from '../../../../src/jobs/document/pages/pdf.js';
 import { openPdf, PDF_LIMITS, type PdfLimits, type PdfReader } from '../../../../src/jobs/document/pages/pdf-reader.js';
-import { makeGlyphPdf, makePdf } from '../../../support/pdf.js';
+import { makeGlyphPdf, makePdf, makePicturesPdf } from '../../../support/pdf.js';
 
 const SAMPLE = fileURLToPath(new URL('../../../../examples/sample.pdf', import.meta.url));
 const MAX_PIXELS = 25_000_000;
+/** Of a scan of 72 MB. */
+const PICTURES = 18;
+const PICTURE_SIDE = 2_000;
 
 let controller: AbortController;
 let reader: PdfReader | undefined;
@@ -49,6 +53,26 @@ describe('a PDF', () => {
     expect(image.pgm).toHaveLength(header.length + 826 * 1169);
     const small = await pdf.render(3, 100, 10_000);
     expect(small.width * small.height).toBeLessThanOrEqual(10_000);
+  });
+
+  it('is not in memory whole after its pictures were drawn, and goes on as before', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'atlas-pdf-'));
+    const path = join(folder, 'scan.pdf');
+    await writeFile(path, makePicturesPdf(PICTURES, PICTURE_SIDE));
+    const pdf = await Pdf.open(path);
+    try {
+      const draw = (index: number): Buffer => Buffer.from(pdf.render(index, 18, MAX_PIXELS).pgm);
+      const first = draw(0);
+      for (let index = 1; index < PICTURES; index += 1) draw(index);
+      const pictures = PICTURES * PICTURE_SIDE ** 2;
+      // 17 MB are its own from the start.
+      expect(pdf.heapBytes).toBeLessThan(pictures);
+      expect(draw(0)).toEqual(first);
+      expect(pdf.facts(1)).toMatchObject({ objects: 1, pictures: 1 });
+    } finally {
+      pdf.close();
+      await rm(folder, { recursive: true });
+    }
   });
 
   it('answers questions that are asked at the same time', async () => {
