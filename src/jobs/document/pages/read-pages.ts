@@ -56,7 +56,7 @@ export function ocrLanes(): number {
  */
 export async function readPages(options: ReadOptions): Promise<PageRecord[]> {
   const { reader, checkpoint, signal } = options;
-  const lanes: Lanes = { recognize: limiter(options.lanes), draw: limiter(1) };
+  const lanes = limiter(options.lanes);
   const queue = limiter(options.lanes * (1 + AHEAD));
   const running = new Set<Promise<void>>();
   let broken: { readonly error: unknown } | undefined;
@@ -132,16 +132,6 @@ async function askForFacts(reader: PdfReader, page: number | undefined): Promise
   }
 }
 
-/** Who may run a program, or a thread, that takes a core. */
-interface Lanes {
-  readonly recognize: Limiter;
-  /**
-   * For an engine that draws by a program: one at a time, beside those that recognize. With none beside them a core is
-   * idle while one program follows the other; with one for each, four programs slow each other down on two cores.
-   */
-  readonly draw: Limiter;
-}
-
 interface OcrTask {
   readonly page: number;
   readonly facts: PageFacts;
@@ -150,7 +140,7 @@ interface OcrTask {
   readonly why: string;
 }
 
-async function readByOcr(options: ReadOptions, lanes: Lanes, task: OcrTask): Promise<PageRecord> {
+async function readByOcr(options: ReadOptions, lanes: Limiter, task: OcrTask): Promise<PageRecord> {
   const { ocr, reader, signal } = options;
   const { page, facts, why } = task;
   // The time spent on the page, without the time it waited for a lane.
@@ -172,8 +162,9 @@ async function readByOcr(options: ReadOptions, lanes: Lanes, task: OcrTask): Pro
   };
   try {
     let renderer = 'engine';
+    // An engine draws by a program, which takes a core as recognizing does: with more of them than cores each is slower.
     const drawnByEngine =
-      ocr.render === undefined ? null : await lanes.draw.run(() => timed(async () => await ocr.render?.(page, wanted)));
+      ocr.render === undefined ? null : await lanes.run(() => timed(async () => await ocr.render?.(page, wanted)));
     let image: PageImage | null = drawnByEngine ?? null;
     if (image !== null) {
       drawn.push(image);
@@ -182,12 +173,12 @@ async function readByOcr(options: ReadOptions, lanes: Lanes, task: OcrTask): Pro
       image = await draw();
     }
     const isLarge = wanted.dpi < options.dpi;
-    let seen = await lanes.recognize.run(() => timed(() => recognizePage(ocr, image, isLarge)));
+    let seen = await lanes.run(() => timed(() => recognizePage(ocr, image, isLarge)));
     if (seen.text === '' && renderer !== 'pdfium') {
       // Other programs draw nothing, without an error, where they do not support what the page uses.
       renderer = 'pdfium';
       const again = await draw();
-      seen = await lanes.recognize.run(() => timed(() => recognizePage(ocr, again, isLarge)));
+      seen = await lanes.run(() => timed(() => recognizePage(ocr, again, isLarge)));
     }
     // Not after a failure: what was to be given to a program that was killed may still be on its way.
     for (const { pgm } of drawn) giveBack(pgm);
