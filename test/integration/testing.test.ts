@@ -38,9 +38,12 @@ const hold = (ms: number) =>
     ? undefined
     : new Promise((_, reject) => {
         const { signal } = currentSession();
-        signal.addEventListener('abort', () => {
+        const end = (): void => {
           reject(signal.reason as Error);
-        });
+        };
+        // A session that is ended at once may have ended before this begins.
+        if (signal.aborted) end();
+        else signal.addEventListener('abort', end);
       });
 const FOREVER_MS = 3_600_000;
 /** Bounded against hanging only: the machine may be busy. */

@@ -108,7 +108,10 @@ const ACTION_GOTO = 1;
  * scan would be in memory whole. So the document is closed and opened again after this much.
  */
 const KEPT_BYTES = 16 * 1024 * 1024;
-/** A file without a usable table of its objects is read whole when it is opened: it is opened again less often. */
+/**
+ * A file without a usable table of its objects is read whole when it is opened, and one with damaged pages again and again
+ * on the way to the next page: it is opened again less often.
+ */
 const MIN_READ_PER_OPENING = 8;
 
 const BITMAP_GRAY = 1;
@@ -120,7 +123,8 @@ const MIN_DPI = 20;
 interface PdfFile {
   /** 0 where it can not be opened, and `FPDF_GetLastError` says why. */
   load(password: string): number;
-  /** How much of it was read since it was opened last, and how much that took. */
+  readonly size: number;
+  /** How much of it was read since it was opened last, and how much that took, with the way to the page that was wanted. */
   readonly read: { bytes: number; openingBytes: number };
   close(): void;
 }
@@ -364,8 +368,13 @@ export class Pdf {
   }
 
   private withPage<T>(index: number, use: (page: number) => T): T {
-    this.forgetWhatWasRead();
+    const isOpenedAgain = this.forgetWhatWasRead();
     const page = this.module.FPDF_LoadPage(this.document, index);
+    if (isOpenedAgain) {
+      const { read } = this.file;
+      read.openingBytes += read.bytes;
+      read.bytes = 0;
+    }
     if (page === 0) throw new Error('pdfium can not load the page');
     try {
       return use(page);
@@ -374,12 +383,14 @@ export class Pdf {
     }
   }
 
-  private forgetWhatWasRead(): void {
-    const { bytes, openingBytes } = this.file.read;
-    if (bytes < Math.max(KEPT_BYTES, openingBytes * MIN_READ_PER_OPENING)) return;
+  /** Whether the document was opened again for it. */
+  private forgetWhatWasRead(): boolean {
+    const { size, read } = this.file;
+    if (size <= KEPT_BYTES || read.bytes < Math.max(KEPT_BYTES, read.openingBytes * MIN_READ_PER_OPENING)) return false;
     this.module.FPDF_CloseDocument(this.document);
     this.document = this.file.load(this.password);
     if (this.document === 0) throw new PdfGoneError('pdfium can not open the document again');
+    return true;
   }
 }
 
@@ -403,6 +414,7 @@ function openFile(module: WrappedPdfiumModule, path: string): PdfFile {
   pdfium.setValue(access + 4, readInto, 'i32');
   pdfium.setValue(access + 8, 0, 'i32');
   return {
+    size,
     read,
     load(password) {
       read.bytes = 0;
