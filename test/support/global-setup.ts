@@ -30,6 +30,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
       console.log(`temporal server: ${RESOLVE_STEP_LABELS[event.step]}: ${event.state} ${event.detail}`);
     },
   });
+  let stopping = false;
+  // Every test would fail by it, and none could say why.
+  void server.exited.then(() => {
+    if (!stopping) console.error(`The Temporal server of the suite has ended by itself.\n${server.output()}`);
+  });
   project.provide('temporalAddress', server.address);
   project.provide('temporalProgram', server.program);
   const bundles = await mkdtemp(join(tmpdir(), 'atlas-bundles-'));
@@ -37,6 +42,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   await bundle(fileURLToPath(new URL('../fixtures/user/workflows.js', import.meta.url)), workflows);
   project.provide('fixtureWorkflows', workflows);
   return async () => {
+    stopping = true;
     await server.stop();
     await rm(bundles, { recursive: true, force: true });
   };
